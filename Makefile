@@ -1,0 +1,40 @@
+# `make demo` and `make test` are complete on a machine with Python 3.11 to 3.13, pip and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check docs format clean
+
+demo: $(STAMP)
+	@$(BIN)/python scripts/demo.py
+
+test: $(STAMP) lint
+	$(BIN)/python -m pytest
+
+check: $(STAMP) lint
+	$(BIN)/python -m pytest -m "not slow"
+
+.PHONY: lint
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(STAMP)
+	$(BIN)/python -m mla_contract.audit.docs
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# torch comes first and alone: it is by far the largest download, and this way a retry finds it done.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install torch -c constraints.txt
+	$(BIN)/python -m pip install -e '.[dev]' -c constraints.txt
+	@touch $(STAMP)
+
+clean:
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist

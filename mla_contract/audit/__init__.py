@@ -1,0 +1,1 @@
+"""The source audit: reads a vLLM tree, never imports it."""

@@ -1,0 +1,1 @@
+"""What a tree defines: modules, classes, types and backends, resolved across files."""
