@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mla_contract.audit.aiter.sources import AiterSources
 from mla_contract.audit.allow import apply_allows
 from mla_contract.audit.baseline import apply_baseline, read_baseline, write_baseline
 from mla_contract.audit.finding import Finding
@@ -23,7 +24,6 @@ from mla_contract.audit.source.cache import ResultCache, VerdictCache, cache_roo
 from mla_contract.audit.source.syntax import start_syntax_check
 from mla_contract.audit.source.tree import SourceTree, open_tree, overlay
 from mla_contract.audit.source.tree import open_plugin as open_plugin_tree
-from mla_contract.audit.source.walk import Walk, source_digest
 from mla_contract.audit.tool_rules import INTERNAL_ERROR, TOOL_RULES, UNREADABLE_SOURCE, tool_finding
 
 if TYPE_CHECKING:
@@ -144,14 +144,14 @@ def open_source(options: AuditOptions, *, progress: Progress | None = None) -> S
     """Open the tree that the options name, with its plugins.
 
     Raises:
-        AuditError: Not exactly one tree is named, or it cannot be opened.
+        AuditError: Not exactly one tree is named, or it or the aiter to bind against cannot be opened.
     """
     given = [options.path is not None, options.release is not None, options.installed]
     if sum(given) != 1:
         got = "none of them" if not any(given) else "more than one"
         raise AuditError("name one tree to audit", "see mla-contract audit --help", expected=_SOURCES, got=got)
-    if options.aiter is not None and not options.aiter.is_dir():
-        raise AuditError(f"--aiter {options.aiter}: no such directory", "name a checkout of aiter or its package")
+    if options.aiter is not None:
+        AiterSources(options.aiter)
     if options.path is not None:
         tree = open_tree(options.path)
     elif options.release is not None:
@@ -186,10 +186,7 @@ def _key(options: AuditOptions, tree: SourceTree, release: str | None) -> str:
     parts += [f"{file.path} {file.digest}" for file in tree.files.values()]
     parts += [f"{problem.path} {problem.line} {problem.reason}" for problem in tree.problems]
     if options.aiter is not None:
-        walk = Walk()
-        walk.read(options.aiter, "aiter:")
-        parts.append(str(options.aiter.absolute()))
-        parts += [f"{path} {source_digest(data)}" for path, data in sorted(walk.files.items())]
+        parts += AiterSources(options.aiter).digests()
     return digest_of(parts)
 
 

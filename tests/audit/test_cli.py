@@ -135,7 +135,7 @@ def test_audit_output_goes_to_the_file(tree: Path, tmp_path: Path) -> None:
         (["audit", "{tree}", "--write-baseline"], "needs a file"),
         (["audit", "{tree}", "--baseline", "{tree}/none.json"], "no such file"),
         (["audit", "{tree}", "--plugin", "{tree}/none"], "no such directory"),
-        (["audit", "{tree}", "--aiter", "{tree}/none"], "no such directory"),
+        (["audit", "{tree}", "--aiter", "{tree}/none"], "holds no aiter"),
         (["audit", "{tree}", "--output", "{tree}/none/x"], "cannot be written"),
         (["audit", "{tree}", "--format", "xml"], "xml"),
         (["explain", "NOPE001"], "no rule"),
@@ -199,6 +199,7 @@ def test_audit_aiter_content_is_part_of_the_cache_key(tree: Path, tmp_path: Path
     """A changed aiter is audited again."""
     aiter = tmp_path / "aiter"
     aiter.mkdir()
+    (aiter / "__init__.py").write_text("")
     (aiter / "ops.py").write_text("x = 1\n")
     assert not run_audit(AuditOptions(path=tree, aiter=aiter)).from_cache
     assert run_audit(AuditOptions(path=tree, aiter=aiter)).from_cache

@@ -28,7 +28,7 @@ from mla_contract.audit.flow.values import (
 )
 from mla_contract.audit.model.classes import ClassInfo, Field
 from mla_contract.audit.model.index import Assigned, External, Function
-from mla_contract.audit.model.module import Module
+from mla_contract.audit.model.module import Module, dotted_name
 from mla_contract.audit.model.types import TypeRef, bindings_for, field_shape, read_annotation
 
 CONFIG_ATTRIBUTES = frozenset({"dtype", "device", "is_cuda", "ndim", "itemsize", "element_size"})
@@ -126,7 +126,7 @@ class Attributes(Machine):
         cls = value.ref.cls
         method = cls.find_method(attr)
         if method is not None:
-            static = any("staticmethod" in ast.unparse(d) for d in method[1].decorator_list)
+            static = any("staticmethod" in dotted_name(d) for d in method[1].decorator_list)
             return FuncVal(Function(method[0].module, method[1], method[0]), None if static else value)
         for info in cls.mro:
             if attr in info.nested:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mla_contract.audit.flow.conditions import is_metadata_class
 from mla_contract.audit.flow.expressions import Expressions
-from mla_contract.audit.flow.machine import Construct, Frame, Store
+from mla_contract.audit.flow.machine import Construct, Frame, Guard, Store
 from mla_contract.audit.flow.values import (
     CONFIG,
     DATA,
@@ -24,6 +24,7 @@ from mla_contract.audit.flow.values import (
     Tup,
     Unknown,
     Value,
+    bounded,
     is_config,
     is_tracked,
     join,
@@ -31,8 +32,8 @@ from mla_contract.audit.flow.values import (
 )
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function
-from mla_contract.audit.model.module import FunctionNode
-from mla_contract.audit.model.types import read_annotation
+from mla_contract.audit.model.module import FunctionNode, dotted_name
+from mla_contract.audit.model.types import TypeRef, read_annotation
 
 CONTEXT_GETTER = "get_attention_context"
 FORWARD_CONTEXT_GETTER = "get_forward_context"
@@ -49,8 +50,9 @@ class Calls(Expressions):
         if special is not None:
             return special
         callee = self.evaluate(node.func)
-        args = [self.evaluate(a.value if isinstance(a, ast.Starred) else a) for a in node.args]
-        spread = any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords)
+        items, whole = self.items(node.args)
+        args = list(items)
+        spread = not whole or any(k.arg is None for k in node.keywords)
         kwargs: dict[str, Value] = {}
         for keyword in node.keywords:
             value = self.evaluate(keyword.value)
@@ -79,30 +81,40 @@ class Calls(Expressions):
         """Return the result of running a function of the tree."""
         capabilities = frozenset(g.text for g in self.guards if g.capability)
         names = tuple(sorted(kwargs))
-        values = (bound, *args, *(kwargs[name] for name in names))
-        key = (id(function.node), len(args), names, self.tolerant > 0)
-        known = self.memo.find(key, values, capabilities)
+        env = self._closure(function)
+        values = (bound, *args, *(kwargs[name] for name in names), *env.values())
+        key = (id(function.node), len(args), names, tuple(env), self.tolerant > 0)
+        depth, left_out = len(self.stack), self.left_out
+        known = self.memo.find(key, values, capabilities, depth)
         if known is not None:
-            return known
-        if len(self.stack) >= self.max_depth:
+            self.left_out += known.depth > 0
+            return known.result
+        if depth >= self.max_depth:
+            self.left_out += 1
             return DATA
         self.memo.keep(key, values, capabilities, DATA)
-        env = dict(self.closures.get(id(function.node), {}))
         env.update(self._parameters(function, bound, args, kwargs))
-        depth = len(self.guards)
+        guards = len(self.guards)
         self.stack.append(Frame(function, env))
         falls = self.execute(function.node.body)
         frame = self.stack.pop()
-        del self.guards[depth:]
-        if self.index.is_generator(function.node):
+        del self.guards[guards:]
+        if self.index.is_generator(function):
             result: Value = DATA
         else:
             results = [*frame.returns, *([Const(None)] if falls else [])]
             result = results[0] if results else DATA
             for other in results[1:]:
                 result = join(result, other)
-        self.memo.keep(key, values, capabilities, result)
+        self.memo.keep(key, values, capabilities, result, depth if self.left_out > left_out else 0)
         return result
+
+    def _closure(self, function: Function) -> dict[str, Value]:
+        """Return what a nested function sees of the call it was defined in, as it is by now."""
+        if id(function.node) not in self.closures:
+            return {}
+        frame, names = self.closures[id(function.node)]
+        return {name: frame.env[name] for name in names if name in frame.env}
 
     def _parameters(
         self, function: Function, bound: Value | None, args: list[Value], kwargs: dict[str, Value]
@@ -110,7 +122,7 @@ class Calls(Expressions):
         spec = function.node.args
         positional = [*spec.posonlyargs, *spec.args]
         env: dict[str, Value] = {}
-        static = any("staticmethod" in ast.unparse(d) for d in function.node.decorator_list)
+        static = any("staticmethod" in dotted_name(d) for d in function.node.decorator_list)
         given = list(args)
         if bound is not None and function.owner is not None and not static:
             given.insert(0, bound)
@@ -216,6 +228,10 @@ class Calls(Expressions):
         trivial = (short or _returns_constant(callee.function.node)) and not self._overrides(callee)
         if tracked or own or trivial:
             result = self.enter(callee.function, callee.bound, args, kwargs)
+            for override in self._overrides(callee) if tracked else ():
+                instance = Obj(TypeRef(override.owner), Role.PLAIN) if override.owner else callee.bound
+                with self.guarded(Guard(f"{override.owner} is in use", capability=True)):
+                    self.enter(override, instance, args, kwargs)
             if result != DATA:
                 return result
             shape = read_annotation(callee.function.node.returns, callee.function.module, callee.function.owner)
@@ -250,7 +266,7 @@ class Calls(Expressions):
             return self._cast(node, args[1])
         if last in ("replace", "copy", "deepcopy") and args and isinstance(args[0], Obj):
             merged = {**dict(args[0].values), **kwargs}
-            return replace(args[0], values=tuple(sorted(merged.items(), key=lambda i: i[0])))
+            return replace(args[0], values=tuple((name, bounded(merged[name])) for name in sorted(merged)))
         if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and callee is not None:
             container = self.evaluate(node.func.value)
             if container is Special.METADATA_MAP:
@@ -282,7 +298,7 @@ class Calls(Expressions):
         names = init_parameters(cls)
         values = dict(zip(names, args, strict=False))
         values.update(kwargs)
-        pairs = tuple(sorted(values.items(), key=lambda i: i[0]))
+        pairs = tuple((name, bounded(values[name])) for name in sorted(values))
         self.events.constructs.append(Construct(cls, pairs, complete, self.frame.function, node))
         return Obj(callee.ref, Role.METADATA, values=pairs)
 

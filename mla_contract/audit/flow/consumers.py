@@ -6,7 +6,7 @@ from mla_contract.audit.flow.interpreter import Interpreter
 from mla_contract.audit.flow.machine import Events
 from mla_contract.audit.flow.values import DATA, Obj, Role
 from mla_contract.audit.model.classes import ClassInfo
-from mla_contract.audit.model.index import Function, ModuleIndex
+from mla_contract.audit.model.index import ModuleIndex
 from mla_contract.audit.model.types import TypeRef
 
 
@@ -18,14 +18,8 @@ def run_consumers(index: ModuleIndex, classes: tuple[ClassInfo, ...]) -> Events:
     machine = Interpreter(index, None, (DATA, DATA))
     for module in list(index.containing(*words)):
         for function in index.functions(module):
-            if not _mentions_metadata(function):
+            if not function.mentions("etadata"):
                 continue
             bound = Obj(TypeRef(function.owner), Role.PLAIN) if function.owner is not None else None
             machine.run(function, bound)
     return machine.events
-
-
-def _mentions_metadata(function: Function) -> bool:
-    """Return whether a function says that it handles metadata, by a parameter, a name or an annotation."""
-    segment = function.module.lines[function.node.lineno - 1 : function.node.end_lineno]
-    return any("etadata" in line for line in segment)

@@ -21,6 +21,7 @@ from mla_contract.audit.flow.values import (
     Tup,
     Unknown,
     Value,
+    bounded,
     combine,
     is_config,
     is_tracked,
@@ -61,8 +62,8 @@ class Expressions(Conditions, Attributes):
         if isinstance(node, ast.Subscript):
             return self._subscript(node)
         if isinstance(node, ast.Tuple | ast.List):
-            items = tuple(self.evaluate(e.value if isinstance(e, ast.Starred) else e) for e in node.elts)
-            return Seq(_element(items)) if any(isinstance(e, ast.Starred) for e in node.elts) else Tup(items)
+            items, whole = self.items(node.elts)
+            return Tup(items) if whole else Seq(_element(items))
         if isinstance(node, ast.NamedExpr):
             value = self.evaluate(node.value)
             self.assign(node.target, value)
@@ -191,6 +192,21 @@ class Expressions(Conditions, Attributes):
         self.evaluate(node.body)
         self.restore(saved, node)
         return CONFIG
+
+    def items(self, nodes: list[ast.expr]) -> tuple[tuple[Value, ...], bool]:
+        """Return the values of a display or of arguments, starred ones unpacked, and whether their number is known."""
+        found: list[Value] = []
+        whole = True
+        for node in nodes:
+            value = bounded(self.evaluate(node))
+            if not isinstance(node, ast.Starred):
+                found.append(value)
+            elif isinstance(value, Tup):
+                found += value.items
+            else:
+                found.append(self.element_of(value))
+                whole = False
+        return tuple(found), whole
 
     def element_of(self, value: Value) -> Value:
         """Return what iterating over a value yields."""

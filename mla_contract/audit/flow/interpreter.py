@@ -17,33 +17,44 @@ class Interpreter(Calls):
         depth = len(self.guards)
         falls = True
         for statement in body:
-            if not self._statement(statement):
+            if not self._survive(statement):
                 falls = False
                 break
         del self.guards[depth:]
         return falls
+
+    def _survive(self, statement: ast.stmt) -> bool:
+        """Run a statement; one that is nested deeper than Python can recurse is left out."""
+        calls, guards, loops, tolerant = len(self.stack), len(self.guards), len(self.frame.jumps), self.tolerant
+        try:
+            return self._statement(statement)
+        except RecursionError:
+            del self.stack[calls:], self.guards[guards:], self.frame.jumps[loops:]
+            self.tolerant = tolerant
+            return True
 
     def assign(self, target: ast.expr, value: Value) -> None:
         """Bind a target."""
         if isinstance(target, ast.Name):
             self.frame.env[target.id] = value
         elif isinstance(target, ast.Tuple | ast.List):
-            fixed = not any(isinstance(e, ast.Starred) for e in target.elts)
-            if isinstance(value, Tup) and fixed and len(value.items) == len(target.elts):
-                for element, item in zip(target.elts, value.items, strict=True):
-                    self.assign(element, item)
-            else:
-                for element in target.elts:
-                    starred = isinstance(element, ast.Starred)
-                    item = self.element_of(value)
-                    self.assign(
-                        element.value if isinstance(element, ast.Starred) else element, Seq(item) if starred else item
-                    )
+            self._unpack(target.elts, value)
         elif isinstance(target, ast.Attribute):
             self.store(target, value)
         elif isinstance(target, ast.Subscript):
             self.evaluate(target.value)
             self.evaluate(target.slice)
+
+    def _unpack(self, targets: list[ast.expr], value: Value) -> None:
+        """Bind the targets of a display: by position up to a star, or where the lengths differ, as far as both go."""
+        positional = value.items if isinstance(value, Tup) else ()
+        for position, target in enumerate(targets):
+            if isinstance(target, ast.Starred):
+                positional = ()
+                self.assign(target.value, Seq(self.element_of(value)))
+            else:
+                known = position < len(positional)
+                self.assign(target, positional[position] if known else self.element_of(value))
 
     def _statement(self, node: ast.stmt) -> bool:
         if isinstance(node, ast.Expr):
@@ -94,7 +105,8 @@ class Interpreter(Calls):
                 self.frame.imports[name] = imported
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             self.frame.env[node.name] = self.closure(node)
-            self.closures[id(node)] = dict(self.frame.env)
+            used = sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)})
+            self.closures[id(node)] = (self.frame, tuple(used))
         elif isinstance(node, ast.Match):
             return self._match(node)
         elif isinstance(node, ast.Break | ast.Continue):
@@ -168,12 +180,14 @@ class Interpreter(Calls):
             outcomes = [(test, self.test(test)) for test in _case_tests(node.subject, case.pattern)]
             if any(outcome.truth is False for _, outcome in outcomes):
                 continue
-            self._bind_pattern(case.pattern, subject)
+            for test, _ in outcomes:
+                self.narrow(test, True)
+            self._bind_pattern(case.pattern, self.evaluate(node.subject) if outcomes else subject)
             if case.guard is not None:
                 outcomes.append((case.guard, self.test(case.guard)))
+                self.narrow(case.guard, True)
             depth = len(self.guards)
             for test, outcome in outcomes:
-                self.narrow(test, True)
                 guard = outcome.guard(test, True)
                 self.guards += [guard] if guard is not None else []
             if self.execute(case.body):

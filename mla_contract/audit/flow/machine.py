@@ -130,9 +130,10 @@ class Machine:
         self.stack: list[Frame] = []
         self.inline_all = False
         self.tolerant = 0
+        self.left_out = 0
         self.dynamic: frozenset[tuple[str, str]] = frozenset()
         self.memo = Memo()
-        self.closures: dict[int, dict[str, Value]] = {}
+        self.closures: dict[int, tuple[Frame, tuple[str, ...]]] = {}
 
     @property
     def frame(self) -> Frame:

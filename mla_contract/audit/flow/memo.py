@@ -9,9 +9,19 @@ from mla_contract.audit.flow.values import CONFIG, DATA, Value
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Run:
+    """One run of a function.
+
+    Attributes:
+        capabilities: The capabilities that it stood behind.
+        config: Positions of the arguments that it knew to come from the configuration.
+        depth: Depth of its call, where calls were left out for it; 0 where it is whole.
+        result: What it returned.
+    """
+
     capabilities: frozenset[str]
     config: frozenset[int]
+    depth: int
     result: Value
 
 
@@ -20,29 +30,45 @@ class Memo:
 
     A run covers a later one with equal arguments if it stood behind no capability that the later one lacks, and if what
     it knew to come from the configuration is known to the later one too: whatever the later run reads, it has reported,
-    with the same or fewer conditions.
+    with the same or fewer conditions. A run that had to leave calls out, for the depth of its own call, covers only
+    those that are as deep.
     """
 
     def __init__(self) -> None:
         """Start empty."""
-        self._runs: dict[Hashable, list[_Run]] = {}
+        self._runs: dict[Hashable, list[Run]] = {}
 
-    def find(self, function: Hashable, values: tuple[Value | None, ...], capabilities: frozenset[str]) -> Value | None:
-        """Return the result of a run that covers this one, or None."""
+    def find(
+        self, function: Hashable, values: tuple[Value | None, ...], capabilities: frozenset[str], depth: int
+    ) -> Run | None:
+        """Return a run that covers this one, or None."""
         config = _config_positions(values)
         for run in self._runs.get((function, _blurred(values)), ()):
-            if run.capabilities <= capabilities and run.config <= config:
-                return run.result
+            if run.capabilities <= capabilities and run.config <= config and run.depth <= depth:
+                return run
         return None
 
     def keep(
-        self, function: Hashable, values: tuple[Value | None, ...], capabilities: frozenset[str], result: Value
+        self,
+        function: Hashable,
+        values: tuple[Value | None, ...],
+        capabilities: frozenset[str],
+        result: Value,
+        depth: int = 0,
     ) -> None:
-        """Remember the result of a run; a provisional one is replaced."""
+        """Remember the result of a run; a provisional one is replaced.
+
+        Args:
+            function: The function and the form of the call.
+            values: What it is called with.
+            capabilities: The capabilities that the run stands behind.
+            result: What it returns.
+            depth: Depth of the call, where calls were left out for it; 0 where the run is whole.
+        """
         config = _config_positions(values)
         runs = self._runs.setdefault((function, _blurred(values)), [])
         runs[:] = [run for run in runs if (run.capabilities, run.config) != (capabilities, config)]
-        runs.append(_Run(capabilities, config, result))
+        runs.append(Run(capabilities, config, depth, result))
 
 
 def _blurred(values: tuple[Value | None, ...]) -> tuple[Value | None, ...]:

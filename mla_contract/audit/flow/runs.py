@@ -108,7 +108,9 @@ def find_entries(index: ModuleIndex) -> tuple[Entry, ...]:
 def _entries_of(index: ModuleIndex, layer: ClassInfo) -> Iterator[Entry]:
     for module in index.containing(CONTEXT_GETTER.encode()):
         for function in index.functions(module):
-            if function.node.name == CONTEXT_GETTER or not _calls(function.node, CONTEXT_GETTER):
+            if function.node.name == CONTEXT_GETTER or not function.mentions(CONTEXT_GETTER):
+                continue
+            if not _calls(function.node, CONTEXT_GETTER):
                 continue
             if function.module is layer.module and function.owner is None:
                 yield Entry(layer, function, None)

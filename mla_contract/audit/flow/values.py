@@ -156,6 +156,9 @@ Value = (
 DATA = Unknown(config=False)
 CONFIG = Unknown(config=True)
 
+MAX_NESTING = 8
+"""How deep values are followed into one another; each level may double what there is to compare."""
+
 
 def is_config(value: Value) -> bool:
     """Return whether a value stays the same from batch to batch."""
@@ -201,9 +204,29 @@ def join(left: Value, right: Value) -> Value:
     if isinstance(left, Seq) and isinstance(right, Seq):
         return Seq(join(left.element, right.element))
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Seq) and isinstance(other, Tup) and not other.items:
-            return one
+        if isinstance(one, Seq) and isinstance(other, Tup):
+            element = one.element
+            for item in other.items:
+                element = join(element, item)
+            return Seq(element)
     return Unknown(is_config(left) and is_config(right))
+
+
+def bounded(value: Value) -> Value:
+    """Return a value, or less than is known of it where it is nested so deep that comparing it would take ages."""
+    if _nesting(value) < MAX_NESTING:
+        return value
+    return replace(value, values=()) if isinstance(value, Obj) else Unknown(is_config(value))
+
+
+def _nesting(value: Value) -> int:
+    if isinstance(value, Tup):
+        return 1 + max(map(_nesting, value.items), default=0)
+    if isinstance(value, Obj):
+        return 1 + max((_nesting(item) for _, item in value.values), default=0)
+    if isinstance(value, Seq):
+        return 1 + _nesting(value.element)
+    return _nesting(value.rows) if isinstance(value, Rows | RowShape) else 0
 
 
 def linear(value: Value) -> Lin | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function, ModuleIndex
-from mla_contract.audit.model.module import FunctionNode, Import, imported_names
+from mla_contract.audit.model.module import FunctionNode, Import, dotted_name, imported_names
 from mla_contract.audit.model.types import TypeRef, bindings_for, read_annotation, type_params
 
 BACKEND = "AttentionBackend"
@@ -47,11 +47,10 @@ def find_backends(index: ModuleIndex) -> tuple[Backend, ...]:
     found: dict[tuple[str, str, str, str], Backend] = {}
     for module in index.containing(*CANDIDATE_WORDS, also=b"Backend"):
         for cls in index.classes(module):
-            if BACKEND in cls.base_names and cls.node.name != BACKEND:
-                for backend in _combinations(cls):
-                    impl = backend.impl.qualname if backend.impl else ""
-                    key = (cls.qualname, backend.metadata.cls.qualname, backend.builder.qualname, impl)
-                    found.setdefault(key, backend)
+            for backend in _backends_of(cls):
+                impl = backend.impl.qualname if backend.impl else ""
+                key = (cls.qualname, backend.metadata.cls.qualname, backend.builder.qualname, impl)
+                found.setdefault(key, backend)
     return tuple(found[key] for key in sorted(found))
 
 
@@ -62,8 +61,9 @@ def returned_classes(index: ModuleIndex, owner: ClassInfo, method: FunctionNode)
         if isinstance(node, ast.Import | ast.ImportFrom):
             local.update(imported_names(owner.module.package, node))
     found: list[ClassInfo] = []
-    for node in ast.walk(method):
-        if isinstance(node, ast.Return) and node.value is not None:
+    returns = [node for node in ast.walk(method) if isinstance(node, ast.Return)]
+    for node in sorted(returns, key=lambda node: node.lineno):
+        if node.value is not None:
             for expr in _alternatives(node.value):
                 if isinstance(expr, ast.Name) and expr.id in local:
                     symbol: object = index.resolve_import(local[expr.id])
@@ -101,9 +101,8 @@ def metadata_of_builder(builder: ClassInfo) -> TypeRef | None:
             break
         for base, expr in cls.base_exprs:
             name = expr.value if isinstance(expr, ast.Subscript) else expr
-            if base is None and not ast.unparse(name).endswith(BUILDER):
-                continue
-            if not isinstance(expr, ast.Subscript):
+            builds = BUILDER in base.base_names if base is not None else dotted_name(name).endswith(BUILDER)
+            if not builds or not isinstance(expr, ast.Subscript):
                 continue
             refs = read_annotation(expr.slice, cls.module, cls, bindings_for(TypeRef(builder), cls)).refs
             if refs and refs[0].cls.node.name != METADATA:
@@ -114,6 +113,14 @@ def metadata_of_builder(builder: ClassInfo) -> TypeRef | None:
         if refs and refs[0].cls.node.name != METADATA:
             return refs[0]
     return None
+
+
+def _backends_of(cls: ClassInfo) -> tuple[Backend, ...]:
+    """Return the backends that a class stands for; none where it is nested deeper than Python can recurse."""
+    try:
+        return tuple(_combinations(cls)) if BACKEND in cls.base_names and cls.node.name != BACKEND else ()
+    except RecursionError:
+        return ()
 
 
 def _combinations(cls: ClassInfo) -> Iterator[Backend]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mla_contract.audit.model.module import FunctionNode, Module, flat_statements
+from mla_contract.audit.model.module import FunctionNode, Module, dotted_name, flat_statements
 
 if TYPE_CHECKING:
     from mla_contract.audit.model.index import ModuleIndex
@@ -66,7 +66,7 @@ class ClassInfo:
         found: dict[str, FunctionNode] = {}
         for node in flat_statements(self.node.body):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                decorators = {ast.unparse(d) for d in node.decorator_list}
+                decorators = {dotted_name(d) for d in node.decorator_list}
                 if not any(
                     d.endswith((".setter", ".deleter")) or d.rpartition(".")[2] == "overload" for d in decorators
                 ):
@@ -95,7 +95,7 @@ class ClassInfo:
     @cached_property
     def mro(self) -> tuple[ClassInfo, ...]:
         """Return this class and its bases in lookup order; cycles and clashes fall back to depth first."""
-        return tuple(self._linear(frozenset()))
+        return tuple(self._linear(frozenset(), []))
 
     @cached_property
     def base_names(self) -> frozenset[str]:
@@ -105,7 +105,7 @@ class ClassInfo:
             for resolved, expr in info.base_exprs:
                 if resolved is None:
                     target = expr.value if isinstance(expr, ast.Subscript) else expr
-                    names.add(ast.unparse(target).rpartition(".")[2])
+                    names.add(dotted_name(target).rpartition(".")[2])
         return frozenset(names)
 
     @cached_property
@@ -116,7 +116,7 @@ class ClassInfo:
                 return True
             for resolved, expr in info.base_exprs:
                 target = expr.value if isinstance(expr, ast.Subscript) else expr
-                if resolved is None and ast.unparse(target).rpartition(".")[2] not in FOREIGN_ROOTS:
+                if resolved is None and dotted_name(target).rpartition(".")[2] not in FOREIGN_ROOTS:
                     return True
         return False
 
@@ -132,7 +132,7 @@ class ClassInfo:
                     if isinstance(target, ast.Name):
                         found[target.id] = Field(target.id, self, None, node.value, node, "declared")
         for name, method in self.methods.items():
-            if any(ast.unparse(d).rpartition(".")[2] in ("property", "cached_property") for d in method.decorator_list):
+            if any(dotted_name(d).rpartition(".")[2] in ("property", "cached_property") for d in method.decorator_list):
                 found[name] = Field(name, self, method.returns, None, method, "property")
         for name, field in self._assigned.items():
             found.setdefault(name, field)
@@ -165,7 +165,7 @@ class ClassInfo:
     @property
     def is_dataclass(self) -> bool:
         """Return whether the class itself is decorated as a dataclass."""
-        return any("dataclass" in ast.unparse(d) for d in self.node.decorator_list)
+        return any("dataclass" in dotted_name(d) for d in self.node.decorator_list)
 
     def find_method(self, name: str, after: ClassInfo | None = None) -> tuple[ClassInfo, FunctionNode] | None:
         """Return the class and definition that a method call reaches, optionally after a class of the MRO."""
@@ -195,16 +195,24 @@ class ClassInfo:
                 scope = scope.outer
         return self.index.resolve_expr(self.module, expr)
 
-    def _linear(self, seen: frozenset[str]) -> list[ClassInfo]:
-        if self.qualname in seen:
+    def _linear(self, seen: frozenset[ClassInfo], cycles: list[ClassInfo]) -> list[ClassInfo]:
+        """Return the MRO below the classes seen so far, and note where it came back to one of them."""
+        if self in seen:
+            cycles.append(self)
             return []
-        seen = seen | {self.qualname}
-        chains = [base._linear(seen) for base, _ in self.base_exprs if base is not None]
-        chains.append([base for base, _ in self.base_exprs if base is not None])
+        if "mro" in self.__dict__ and not cycles:
+            return list(self.mro)
+        before = len(cycles)
+        bases = [base for base, _ in self.base_exprs if base is not None]
+        chains = [base._linear(seen | {self}, cycles) for base in bases]
+        chains.append(bases)
         merged = _merge([list(chain) for chain in chains])
         if merged is None:
             merged = list(dict.fromkeys(info for chain in chains for info in chain))
-        return [self, *(info for info in merged if info is not self)]
+        result = [self, *(info for info in merged if info is not self)]
+        if len(cycles) == before:
+            self.__dict__["mro"] = tuple(result)
+        return result
 
 
 def _merge(chains: list[list[ClassInfo]]) -> list[ClassInfo] | None:
@@ -226,11 +234,11 @@ def _merge(chains: list[list[ClassInfo]]) -> list[ClassInfo] | None:
 
 def _assigned_on_self(owner: ClassInfo, method: FunctionNode) -> dict[str, Field]:
     """Return the attributes that a method assigns on its first argument."""
-    if not method.args.args or any(ast.unparse(d) in ("staticmethod", "classmethod") for d in method.decorator_list):
+    if not method.args.args or any(dotted_name(d) in ("staticmethod", "classmethod") for d in method.decorator_list):
         return {}
     me = method.args.args[0].arg
     found: dict[str, Field] = {}
-    for node in ast.walk(method):
+    for node in flat_statements(method.body):
         targets: list[ast.expr] = []
         annotation: ast.expr | None = None
         if isinstance(node, ast.Assign):

@@ -31,6 +31,10 @@ class Function:
         prefix = f"{self.owner.name}." if self.owner else ""
         return f"{self.module.name}:{prefix}{self.node.name}"
 
+    def mentions(self, word: str) -> bool:
+        """Return whether the source of the function contains a word."""
+        return any(word in line for line in self.module.lines[self.node.lineno - 1 : self.node.end_lineno])
+
 
 @dataclass(frozen=True, slots=True)
 class External:
@@ -119,12 +123,13 @@ class ModuleIndex:
             self._listed[module.name] = known
         return known
 
-    def is_generator(self, node: FunctionNode) -> bool:
+    def is_generator(self, function: Function) -> bool:
         """Return whether a function yields."""
-        known = self._generators.get(id(node))
+        known = self._generators.get(id(function.node))
         if known is None:
-            known = any(isinstance(child, ast.Yield | ast.YieldFrom) for child in ast.walk(node))
-            self._generators[id(node)] = known
+            yields = function.mentions("yield")
+            known = yields and any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(function.node))
+            self._generators[id(function.node)] = known
         return known
 
     def subclasses(self, cls: ClassInfo) -> tuple[ClassInfo, ...]:

@@ -81,6 +81,22 @@ def flat_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from flat_statements(case.body)
 
 
+def dotted_name(expr: ast.expr) -> str:
+    """Return the dotted name that an expression calls, subscripts or is; empty where it is no name."""
+    parts: list[str] = []
+    while not isinstance(expr, ast.Name):
+        if isinstance(expr, ast.Attribute):
+            parts.append(expr.attr)
+            expr = expr.value
+        elif isinstance(expr, ast.Call):
+            expr = expr.func
+        elif isinstance(expr, ast.Subscript):
+            expr = expr.value
+        else:
+            return ""
+    return ".".join([expr.id, *reversed(parts)])
+
+
 def imported_names(package: str, statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
     """Yield the names that an import statement binds; a star comes as the name ``*``."""
     if isinstance(statement, ast.Import):

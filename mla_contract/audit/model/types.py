@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mla_contract.audit.model.classes import ClassInfo, Field
 from mla_contract.audit.model.index import Assigned, External
-from mla_contract.audit.model.module import Module
+from mla_contract.audit.model.module import Module, dotted_name
 
 CONTAINERS = frozenset(
     {"list", "List", "Sequence", "tuple", "Tuple", "set", "frozenset", "Iterable", "Iterator", "deque", "Collection"}
@@ -62,7 +62,7 @@ def _type_params(cls: ClassInfo) -> tuple[str, ...]:
     for _, expr in cls.base_exprs:
         if isinstance(expr, ast.Subscript):
             params = [n.id for n in _arguments(expr) if isinstance(n, ast.Name) and _type_var(cls.module, n.id)]
-            if ast.unparse(expr.value).rpartition(".")[2] in ("Generic", "Protocol"):
+            if dotted_name(expr.value).rpartition(".")[2] in ("Generic", "Protocol"):
                 return tuple(params)
             names.update(dict.fromkeys(params))
     return tuple(names)
@@ -111,17 +111,19 @@ def read_annotation(
         scope: Class in whose body it stands, for nested classes.
         bindings: What type variables stand for.
     """
+    try:
+        return _read(node, module, scope, bindings)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Shape()
+
+
+def _read(node: ast.expr | None, module: Module, scope: ClassInfo | None, bindings: Bindings | None) -> Shape:
     if node is None:
         return Shape()
     if isinstance(node, ast.Constant):
-        if node.value is None:
-            return Shape(optional=True)
         if isinstance(node.value, str):
-            try:
-                return read_annotation(ast.parse(node.value, mode="eval").body, module, scope, bindings)
-            except (SyntaxError, ValueError):
-                return Shape()
-        return Shape()
+            return read_annotation(ast.parse(node.value, mode="eval").body, module, scope, bindings)
+        return Shape(optional=node.value is None)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return _union([read_annotation(n, module, scope, bindings) for n in (node.left, node.right)])
     if isinstance(node, ast.Subscript):
@@ -152,7 +154,7 @@ def part_classes(cls: ClassInfo) -> tuple[ClassInfo, ...]:
 
 
 def _subscript(node: ast.Subscript, module: Module, scope: ClassInfo | None, bindings: Bindings | None) -> Shape:
-    head = ast.unparse(node.value).rpartition(".")[2]
+    head = dotted_name(node.value).rpartition(".")[2]
     arguments = _arguments(node)
     parts = [read_annotation(n, module, scope, bindings) for n in arguments]
     if head == "Optional":
@@ -227,7 +229,7 @@ def _type_var(module: Module, name: str) -> ast.Call | None:
 
 
 def _as_type_var(value: object) -> ast.Call | None:
-    is_call = isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] == "TypeVar"
+    is_call = isinstance(value, ast.Call) and dotted_name(value.func).rpartition(".")[2] == "TypeVar"
     return value if isinstance(value, ast.Call) and is_call else None
 
 

@@ -1,0 +1,1 @@
+"""Calls into aiter, bound against the signatures that its sources show."""

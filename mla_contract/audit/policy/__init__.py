@@ -1,0 +1,1 @@
+"""What an operation does with policy flags, buffers and the workspace, platform by platform."""
