@@ -1,0 +1,81 @@
+"""Host arrays of a plan: made once, then read-only, so that two backends cannot see different plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int32Array: TypeAlias = NDArray[np.int32]
+Int64Array: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+INT32 = np.dtype(np.int32)
+"""The dtype itself: comparing with the type makes one anew each time."""
+IntsLike: TypeAlias = "Sequence[int] | NDArray[Any]"
+"""Ints on the host, in any width; a plan narrows them to int32 and never keeps the caller's array."""
+
+
+def sealed(array: NDArray[Any]) -> Int32Array:
+    """Return the array as int32, read-only; an int32 array is sealed in place.
+
+    Sync: none.
+    """
+    narrow = array if array.dtype == INT32 else array.astype(INT32)
+    narrow.setflags(write=False)
+    return narrow
+
+
+def sealed64(array: Int64Array) -> Int64Array:
+    """Return the array itself, read-only.
+
+    Sync: none.
+    """
+    array.setflags(write=False)
+    return array
+
+
+def prefix_sum(lens: NDArray[Any]) -> Int32Array:
+    """Return the prefix sum of lengths, with a leading 0.
+
+    Args:
+        lens: [n] ints whose total fits int32.
+
+    Returns:
+        [n+1] int32, read-only.
+
+    Sync: none.
+    """
+    sums = np.zeros(len(lens) + 1, dtype=np.int32)
+    np.add.accumulate(lens, dtype=np.int32, out=sums[1:])
+    sums.setflags(write=False)
+    return sums
+
+
+def wide_prefix_sum(lens: NDArray[Any]) -> list[int]:
+    """Return the prefix sum of lengths, with a leading 0, as Python ints: totals over all contexts may exceed int32.
+
+    Args:
+        lens: [n] ints.
+
+    Returns:
+        n+1 ints.
+
+    Sync: none.
+    """
+    sums: list[int] = np.add.accumulate(lens, dtype=np.int64).tolist()
+    sums.insert(0, 0)
+    return sums
+
+
+def padded(array: NDArray[Any], length: int, value: int) -> NDArray[Any]:
+    """Return the array, lengthened to ``length`` with ``value``; the array itself if nothing is missing.
+
+    Sync: none.
+    """
+    if len(array) >= length:
+        return array
+    longer = np.full(length, value, dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer

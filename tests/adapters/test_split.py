@@ -1,0 +1,155 @@
+"""The split and the order of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mla_contract.adapters.batch import BatchShape
+from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.adapters.split import OrderClass, Split, SplitRule, order_classes, split_batch, validate_order
+from tests.adapters.scenarios import ORDERS, SPLITS, OrderCase, SplitCase
+from tests.adapters.strategies import ordered_batches
+
+
+def _shape(query_lens: tuple[int, ...] | list[int], context: int = 9, **options: object) -> BatchShape:
+    """Return a batch whose live rows all have the same context."""
+    return BatchShape.of(query_lens, [query + context if query else 0 for query in query_lens], **options)
+
+
+@pytest.mark.parametrize("case", SPLITS.values(), ids=SPLITS)
+def test_split_of_an_asserted_case_equals_vllm(case: SplitCase) -> None:
+    """Each split that vLLM's own tests assert comes out."""
+    shape = _shape(case.query_lens, num_actual_tokens=case.num_tokens, is_prefilling=case.is_prefilling)
+    assert split_batch(shape, SplitRule(case.threshold, case.uniform, case.short_extends_decode)) == case.expected
+
+
+@pytest.mark.parametrize("case", ORDERS.values(), ids=ORDERS)
+def test_order_of_a_reordered_batch_is_accepted_and_only_then(case: OrderCase) -> None:
+    """The order that vLLM's reordering asserts is accepted; the one before it is refused if it had to change."""
+
+    def shape(order: tuple[int, ...]) -> BatchShape:
+        rows = [case.requests[row] for row in order]
+        return BatchShape.of(
+            [scheduled for scheduled, _, _ in rows],
+            [scheduled + computed for scheduled, computed, _ in rows],
+            is_prefilling=[computed < prompt for _, computed, prompt in rows],
+        )
+
+    rule = SplitRule(case.threshold)
+    validate_order(shape(case.order), rule)
+    identity = tuple(range(len(case.requests)))
+    if case.order != identity:
+        with pytest.raises(InvalidBatch, match="order of requests"):
+            validate_order(shape(identity), rule)
+
+
+def test_order_error_names_the_row_and_both_classes() -> None:
+    """A decode after a prefill is reported with its row, what was expected and what was found."""
+    with pytest.raises(InvalidBatch) as caught:
+        validate_order(BatchShape.of([4, 1], [4, 9]), SplitRule(1))
+    assert caught.value.row == 1
+    assert caught.value.facts == {"expected": "at least PREFILL as in row 0", "got": "DECODE"}
+    validate_order(BatchShape.of([1, 4], [9, 4]), SplitRule(1))
+
+
+def test_split_of_an_empty_batch_has_neither_part() -> None:
+    """No request makes no decode and no prefill, under every rule."""
+    for uniform in (False, True):
+        assert split_batch(BatchShape.of([], []), SplitRule(2, uniform)) == Split(0, 0, 0, 0)
+
+
+def test_split_with_override_lengths_judges_by_them_and_counts_real_tokens() -> None:
+    """Under prefill context parallelism a rank holds a piece of a long prompt, which is still a prefill."""
+    sharded = _shape([1, 2], split_query_lens=[1, 64])
+    assert split_batch(sharded, SplitRule(2)) == Split(1, 1, 1, 2)
+    assert split_batch(_shape([1, 2]), SplitRule(2)) == Split(2, 0, 3, 0)
+
+
+def test_split_without_flags_is_refused_only_where_they_decide() -> None:
+    """Short extends cannot be told from decodes without is_prefilling."""
+    rule = SplitRule(2, treat_short_extends_as_decodes=False)
+    with pytest.raises(InvalidBatch, match="is_prefilling"):
+        split_batch(_shape([1, 2]), rule)
+    assert split_batch(_shape([1, 2], is_prefilling=[False, True]), rule) == Split(1, 1, 1, 2)
+
+
+@pytest.mark.parametrize(("release", "expected"), [("0.25", 1), ("0.26", 0), ("0.33", 0)])
+def test_split_of_a_lone_short_extend_depends_on_the_release(release: str, expected: int) -> None:
+    """Up to 0.25 the uniform shortcut ignored is_prefilling."""
+    rule = SplitRule(1, require_uniform=True, treat_short_extends_as_decodes=False, release=release)
+    assert split_batch(_shape([1], is_prefilling=[True]), rule).num_decodes == expected
+
+
+@pytest.mark.parametrize(("release", "expected"), [("0.30", 1), ("0.31", 2)])
+def test_split_at_a_padding_row_depends_on_the_release(release: str, expected: int) -> None:
+    """Up to 0.30 a padding row started the prefills of a uniform batch that is not all decodes."""
+    assert split_batch(_shape([1, 0, 2]), SplitRule(1, require_uniform=True, release=release)).num_decodes == expected
+
+
+def test_release_outside_the_compared_range_is_refused() -> None:
+    """A release that was never compared has no behaviour to select."""
+    for release in ("0.18", "0.34", "1.0", "main"):
+        with pytest.raises(InvalidBatch, match="release"):
+            SplitRule(release=release)
+    assert SplitRule(release="0.32.0").release == "0.32.0"
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=8),
+    st.integers(1, 4),
+    st.booleans(),
+    st.sampled_from(["0.25", "0.30", "0.33"]),
+    st.integers(0, 3),
+)
+def test_split_sums_to_the_batch(lens: list[int], threshold: int, uniform: bool, release: str, padding: int) -> None:
+    """Requests and tokens of both parts sum to the batch's, and the boundary stands at its offset (C10 a)."""
+    shape = _shape(lens, num_actual_tokens=sum(lens) + padding)
+    split = split_batch(shape, SplitRule(threshold, uniform, release=release))
+    assert split.num_decodes + split.num_prefills == shape.num_reqs
+    assert split.num_decode_tokens + split.num_prefill_tokens == shape.num_actual_tokens
+    if split.num_prefills:
+        assert split.num_decode_tokens == shape.query_start_loc[split.num_decodes]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.integers(1, 4), st.booleans())
+def test_split_is_maximal_and_never_starts_prefills_at_padding(lens: list[int], threshold: int, uniform: bool) -> None:
+    """Decodes are short, uniform if they must be, and the next row is a live row that is not one (C10 b, d, e)."""
+    split = split_batch(_shape(lens), SplitRule(threshold, uniform))
+    decodes = lens[: split.num_decodes]
+    assert all(length <= threshold for length in decodes)
+    if uniform and threshold > 1:
+        assert set(decodes) <= {decodes[0], 0} if decodes else True
+    if split.num_prefills:
+        first = lens[split.num_decodes]
+        assert first != 0
+        assert first > threshold or (uniform and first != lens[0])
+
+
+@given(ordered_batches())
+def test_order_of_a_legal_batch_is_accepted(shape: BatchShape) -> None:
+    """Classes of an ordered batch never fall, and padding takes the class before it (C9)."""
+    validate_order(shape, SplitRule(2))
+    assert (np.diff(order_classes(shape, 2)) >= 0).all()
+
+
+@given(ordered_batches(), st.data())
+def test_order_quick_answer_equals_the_full_one(shape: BatchShape, data: st.DataObject) -> None:
+    """On any permutation, the check refuses exactly when classes of live rows fall."""
+    order = data.draw(st.permutations(range(shape.num_reqs)))
+    mixed = BatchShape.of(shape.query_lens[list(order)], shape.seq_lens[list(order)])
+    live = [row for row in range(mixed.num_reqs) if mixed.query_lens[row]]
+    classes = order_classes(mixed, 2)[live]
+    if (np.diff(classes) < 0).any():
+        with pytest.raises(InvalidBatch):
+            validate_order(mixed, SplitRule(2))
+    else:
+        validate_order(mixed, SplitRule(2))
+
+
+def test_order_class_without_context_is_prefill_even_for_one_token() -> None:
+    """A fresh prompt of one token is a prefill, however short."""
+    classes = order_classes(BatchShape.of([1, 1], [1, 5]), 1)
+    assert classes.tolist() == [OrderClass.PREFILL, OrderClass.DECODE]
