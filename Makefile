@@ -25,6 +25,8 @@ lint: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m mla_contract.audit.docs
+	$(BIN)/python -m mla_contract.contract.docs
+	$(BIN)/python scripts/make_fault_table.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .

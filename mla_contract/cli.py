@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mla_contract import checks_cli
 from mla_contract.audit import cli as audit_cli
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(audit_cli.audit)
+app.command()(checks_cli.check)
 app.command()(audit_cli.explain)
 app.command()(audit_cli.profile)
 app.command()(audit_cli.diff)

@@ -1,4 +1,4 @@
-"""The main job on a real release, with an explanation of what it printed; run by `make demo`."""
+"""The main jobs, with an explanation of what they print; run by `make demo`: audit, suite, a planted fault."""
 
 from __future__ import annotations
 
@@ -37,23 +37,68 @@ small one with the same fault.
 """
 
 
+CHECK = """\
+The audit reads sources. What a builder returns is checked while it runs: against every clause of the contract, on every
+batch of a corpus taken from vLLM's own tests. These are the backends of this package:
+"""
+
+PLANTED = """\
+And this is what a report looks like. A decode record keeps its lengths in a persistent buffer; the step before had four
+requests, this one has two and two of padding, and the builder forgot to clear the tail:
+"""
+
+
+def command(name: str, *arguments: str) -> int:
+    """Run a command of mla-contract in a process of its own and return its exit status."""
+    print(f"$ mla-contract {' '.join([name, *arguments])}", flush=True)
+    return subprocess.run(
+        [sys.executable, "-m", "mla_contract.cli", name, *arguments], cwd=ROOT, check=False
+    ).returncode
+
+
 def audit(*arguments: str) -> int:
-    """Run the audit in a process of its own and return its exit status."""
-    command = [sys.executable, "-m", "mla_contract.cli", "audit", *arguments]
-    sys.stdout.flush()
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    """Run the audit and return its exit status."""
+    return command("audit", *arguments)
+
+
+def show_check() -> int:
+    """Run the conformance suite on the package's backends; return 0 when it was shown."""
+    print(CHECK)
+    return 0 if command("check") in (CLEAN, FINDINGS) else 1
+
+
+def show_planted_fault() -> int:
+    """Plant a stale tail in legal metadata, print the report, and have the clause explained."""
+    from mla_contract.contract.clauses.clause import Tier
+    from mla_contract.testing.faults import check_subject, planted_faults
+
+    print(PLANTED)
+    fault = next(
+        fault for fault in planted_faults() if fault.kind == "stale tail" and fault.path.endswith("decode.seq_lens")
+    )
+    accepted = not check_subject(fault.subject(), Tier.VALUES)
+    found = check_subject(fault.planted(), Tier.VALUES)
+    for violation in found:
+        print(violation.render())
+    print()
+    codes = {violation.code for violation in found}
+    shown = accepted and codes == set(fault.codes) and command("explain", fault.codes[0]) == 0
+    return 0 if shown else 1
 
 
 def main() -> int:
+    """Show the audit, the conformance suite and a planted fault; return 0 when all were shown."""
+    return max(show_audit(), show_check(), show_planted_fault())
+
+
+def show_audit() -> int:
     """Audit the release, or the example tree without a network; return 0 when the findings were shown."""
     print(BEFORE)
-    print(f"$ mla-contract audit --release {RELEASE}")
     status = audit("--release", RELEASE)
     if status == NOT_DONE:
         print()
         print(OFFLINE)
         shown = EXAMPLE_TREE.relative_to(ROOT)
-        print(f"$ mla-contract audit {shown}")
         status = audit(str(shown))
     print()
     if status == FINDINGS:

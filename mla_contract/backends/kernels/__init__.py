@@ -1,0 +1,1 @@
+"""Kernel providers and their registry; providers do not import one another."""

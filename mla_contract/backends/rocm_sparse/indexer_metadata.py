@@ -1,0 +1,159 @@
+"""The indexer's record, and how a plan becomes one; both sparse backends use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mla_contract.adapters.buffers import DevicePlan, expand_owners
+from mla_contract.adapters.decode import DecodePlan
+
+if TYPE_CHECKING:
+    from mla_contract.backends.rocm_sparse.config import SparseConfig
+    from mla_contract.contract.batch import CommonBatch
+    from mla_contract.contract.indexer import IndexerMetadata
+
+
+@dataclass(kw_only=True)
+class IndexerChunkRecord:
+    """One prefill chunk; the owners of gathered keys are expanded on the device when somebody reads them."""
+
+    block_table: Tensor
+    cu_seqlen_ks: Tensor
+    cu_seqlen_ke: Tensor
+    cu_seq_lens: Tensor
+    total_seq_lens: int
+    token_start: int
+    token_end: int
+    num_reqs: int
+    skip_kv_gather: bool
+    local_cu_seq_lens: Tensor | None = None
+    local_total_seq_lens: int = 0
+    max_local_total_seq_lens: int = 0
+
+    @property
+    def token_to_seq(self) -> Tensor:
+        """Chunk-local owner of each gathered key. Sync: none."""
+        return expand_owners(self.cu_seq_lens, self.total_seq_lens)
+
+
+@dataclass
+class IndexerPrefillRecord:
+    """The prefill part."""
+
+    chunks: list[IndexerChunkRecord]
+
+
+@dataclass(kw_only=True)
+class IndexerDecodeRecord:
+    """The decode part: a row is a token, or a request where ``seq_lens`` has two axes."""
+
+    block_table: Tensor
+    seq_lens: Tensor
+    decode_lens: Tensor
+    requires_padding: bool
+    schedule_metadata: Tensor
+    global_seq_lens: Tensor | None = None
+
+
+@dataclass(kw_only=True)
+class SparseIndexerMetadata:
+    """The indexer's record for one batch."""
+
+    seq_lens: Tensor
+    max_seq_len: int
+    slot_mapping: Tensor
+    query_start_loc: Tensor
+    num_decodes: int
+    num_decode_tokens: int
+    num_prefills: int
+    num_prefill_tokens: int
+    decode: IndexerDecodeRecord | None
+    prefill: IndexerPrefillRecord | None
+
+
+class IndexerLowering:
+    """Lowers the indexer's part of a plan; block tables of decode tokens live in a buffer that never moves."""
+
+    def __init__(self, config: SparseConfig, device: torch.device) -> None:
+        columns = -(-config.max_model_len // config.block_size)
+        self._tables = torch.zeros(config.capacity_rows, columns, dtype=torch.int32, device=device)
+        self._schedule = torch.zeros(0, dtype=torch.int32, device=device)
+
+    def lower(self, lowered: DevicePlan, batch: CommonBatch) -> SparseIndexerMetadata:
+        """Return the indexer's record. Sync: none."""
+        split = lowered.plan.split
+        return SparseIndexerMetadata(
+            seq_lens=batch.seq_lens,
+            max_seq_len=batch.max_seq_len,
+            slot_mapping=batch.slot_mapping,
+            query_start_loc=batch.query_start_loc,
+            num_decodes=split.num_decodes,
+            num_decode_tokens=split.num_decode_tokens,
+            num_prefills=split.num_prefills,
+            num_prefill_tokens=split.num_prefill_tokens,
+            decode=self._decode(lowered, batch),
+            prefill=_prefill(lowered, batch.block_table_tensor),
+        )
+
+    def _decode(self, lowered: DevicePlan, batch: CommonBatch) -> IndexerDecodeRecord | None:
+        """Return the decode part; None without decodes."""
+        plan = lowered.plan.decode
+        if plan is None:
+            return None
+        lens = lowered["decode_seq_lens"]
+        return IndexerDecodeRecord(
+            block_table=self._table(plan, lowered, batch.block_table_tensor),
+            seq_lens=lens if plan.flattened else lens.view(plan.num_rows, -1),
+            decode_lens=lowered["decode_lens"],
+            requires_padding=plan.requires_padding,
+            schedule_metadata=self._schedule,
+        )
+
+    def _table(self, plan: DecodePlan, lowered: DevicePlan, table: Tensor) -> Tensor:
+        """Return a block table row for each decode row; the batch's own rows where row and request are one."""
+        if not plan.flattened or (plan.max_decode_len <= 1 and plan.num_rows == lowered.plan.split.num_decodes):
+            return table[: plan.num_rows]
+        owners = lowered["decode_row_requests"]
+        rows = self._tables.view(-1)[: plan.num_rows * table.shape[1]].view(plan.num_rows, table.shape[1])
+        torch.index_select(table, 0, owners.clamp(min=0), out=rows)
+        return rows.masked_fill_(owners[:, None] < 0, 0)
+
+
+def _prefill(lowered: DevicePlan, table: Tensor) -> IndexerPrefillRecord | None:
+    """Return the prefill chunks; None without prefills."""
+    plan = lowered.plan.indexer
+    if plan is None:
+        return None
+    starts, ends, edges = (lowered[f"indexer_{name}"] for name in ("cu_seqlen_ks", "cu_seqlen_ke", "cu_seq_lens"))
+    first, edge, own = lowered.plan.split.num_decode_tokens, 0, 0
+    chunks = []
+    for chunk in plan.chunks:
+        if not chunk.skip_kv_gather:
+            edge = own
+            own = edge + chunk.num_reqs + 1
+        part = slice(chunk.token_start - first, chunk.token_end - first)
+        chunks.append(
+            IndexerChunkRecord(
+                block_table=table[chunk.request_slice],
+                cu_seqlen_ks=starts[part],
+                cu_seqlen_ke=ends[part],
+                cu_seq_lens=edges[edge : edge + chunk.num_reqs + 1],
+                total_seq_lens=chunk.total_seq_lens,
+                token_start=chunk.token_start,
+                token_end=chunk.token_end,
+                num_reqs=chunk.num_reqs,
+                skip_kv_gather=chunk.skip_kv_gather,
+            )
+        )
+    return IndexerPrefillRecord(chunks)
+
+
+if TYPE_CHECKING:
+
+    def _is_indexer_metadata(record: SparseIndexerMetadata) -> IndexerMetadata:
+        """Let a type checker compare the record with the contract."""
+        return record

@@ -1,0 +1,158 @@
+"""The indexer's prefill chunks, as far as elements of device arrays decide them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
+from mla_contract.contract.clauses.host import host, host_ints
+from mla_contract.contract.clauses.indexer_chunk import Run, chunks_of, runs_of
+from mla_contract.contract.clauses.owners import repeats_rows
+from mla_contract.contract.clauses.prefill import compare_tables
+from mla_contract.contract.clauses.subject import Ints, Subject
+
+
+def _known_runs(subject: Subject) -> list[Run]:
+    """Return the runs whose requests are known."""
+    if subject.facts.pcp_size > 1 or subject.batch is None:
+        return []
+    return [run for run in runs_of(subject) if run.first >= 0]
+
+
+def _local(subject: Subject, lens: Ints) -> Ints:
+    """Return the part of each length that this rank stores."""
+    if subject.facts.dcp_size <= 1:
+        return lens
+    found: Ints = np.vectorize(subject.facts.local_len, otypes=[np.int64])(lens)
+    return found
+
+
+@clause(
+    "MLA371",
+    "A token sees the states from its request's first gathered row up to its own position.",
+    tier="values",
+    invariant="P5",
+    incident="vllm#51252 vllm#32175",
+    example="c=8, q=2, ratio 1: ke-ks = [9,10]",
+    help="ke - ks = (context + offset + 1) // ratio, localised under DCP",
+)
+def check_chunk_bounds(subject: Subject) -> Found:
+    """Check ``cu_seqlen_ks`` and ``cu_seqlen_ke``."""
+    chunks = chunks_of(subject)
+    if chunks is None or subject.batch is None or subject.start_loc is None:
+        return lacks("indexer metadata.prefill and batch")
+    ratio = subject.facts.compress_ratio
+    for run in _known_runs(subject):
+        requests = np.arange(run.first, run.last)
+        queries, lens = subject.device_query_lens[requests], subject.seq_lens[requests]
+        row_start = np.concatenate([[0], np.cumsum(_local(subject, lens // ratio))])
+        owner = np.repeat(np.arange(len(requests)), queries)
+        token = run.start + np.arange(len(owner))
+        offset = token - subject.device_start_loc[requests[owner]]
+        seen = _local(subject, (lens[owner] - queries[owner] + offset + 1) // ratio)
+        for index in run.chunks:
+            chunk = chunks[index]
+            cut = slice(chunk.token_start - run.start, chunk.token_end - run.start)
+            for name, wanted in (
+                ("cu_seqlen_ks", row_start[owner[cut]]),
+                ("cu_seqlen_ke", row_start[owner[cut]] + seen[cut]),
+            ):
+                got = host_ints(getattr(chunk, name))
+                if not np.array_equal(got, wanted):
+                    at = int(np.argmax(got != wanted)) if len(got) == len(wanted) else 0
+                    path = f"{subject.name}.prefill.chunks[{index}].{name}"
+                    text = f"{wanted[at]} at token {at}" if len(wanted) else "no token"
+                    got_text = str(got[at]) if len(got) else "no entry"
+                    axes = {"compress_ratio": ratio, "num_reqs": chunk.num_reqs}
+                    return (Breach(path, "token sees other keys", text, got_text, axes),)
+    return FINE
+
+
+@clause(
+    "MLA372",
+    "The prefix sums and owners of gathered states follow the requests' states.",
+    tier="values",
+    invariant="P6",
+    incident="vllm#51252",
+    example="states [4,3], cu_seq_lens=[0,4,8]",
+    help="the host total must equal the device sum on prefill rows",
+)
+def check_chunk_offsets(subject: Subject) -> Found:
+    """Check ``cu_seq_lens`` and ``token_to_seq``."""
+    chunks = chunks_of(subject)
+    if chunks is None or subject.batch is None or subject.start_loc is None:
+        return lacks("indexer metadata.prefill and batch")
+    for run in _known_runs(subject):
+        states = subject.seq_lens[run.first : run.last] // subject.facts.compress_ratio
+        for index in run.chunks:
+            chunk, path = chunks[index], f"{subject.name}.prefill.chunks[{index}]"
+            wanted, got = np.concatenate([[0], np.cumsum(states)]), host_ints(chunk.cu_seq_lens)
+            if not np.array_equal(got, wanted):
+                return (Breach(f"{path}.cu_seq_lens", "not the sums of states", str(wanted[:5]), str(got[:5])),)
+            if chunk.total_seq_lens != wanted[-1]:
+                got_text = str(chunk.total_seq_lens)
+                return (Breach(f"{path}.total_seq_lens", "host and device totals differ", str(wanted[-1]), got_text),)
+            if chunk.skip_kv_gather:
+                continue
+            stated = host(chunk.token_to_seq)
+            if not repeats_rows(stated, states):
+                text = f"{wanted[-1]} owners, in order"
+                return (Breach(f"{path}.token_to_seq", "a state has another owner", text, str(stated[:5])),)
+    return FINE
+
+
+@clause(
+    "MLA373",
+    "A chunk's block table holds the rows of its requests.",
+    tier="values",
+    invariant="P8",
+    incident="vllm#48659",
+    example="chunk of request 2, table row of request 1",
+    help="slice the batch's table by the chunk's requests",
+)
+def check_chunk_table(subject: Subject) -> Found:
+    """Check the rows of the chunk's block table on live columns."""
+    chunks, size = chunks_of(subject), subject.facts.kernel_block_size
+    if chunks is None or subject.batch is None or size is None:
+        return lacks("indexer metadata.prefill and facts.kernel_block_size")
+    for run in _known_runs(subject):
+        table = host_ints(subject.batch.block_table_tensor)[run.first : run.last]
+        for index in run.chunks:
+            path = f"{subject.name}.prefill.chunks[{index}].block_table"
+            own, lens = host_ints(chunks[index].block_table), subject.seq_lens[run.first : run.last]
+            found = compare_tables(path, own, table, lens, size * subject.facts.dcp_size)
+            if found:
+                return found
+    return FINE
+
+
+@clause(
+    "MLA374",
+    "Under DCP the local prefix sums are this rank's part of each request.",
+    tier="values",
+    invariant="P7",
+    incident="vllm#50095 vllm#38416",
+    example="dcp 2, states [5,4], rank 1: local sums [0,2,4]",
+    help="localise each request's states, then sum",
+)
+def check_local_offsets(subject: Subject) -> Found:
+    """Check ``local_cu_seq_lens`` and the local totals."""
+    chunks, facts = chunks_of(subject), subject.facts
+    if chunks is None or facts.dcp_size <= 1 or subject.batch is None:
+        return lacks("indexer metadata.prefill and facts.dcp_size")
+    for run in _known_runs(subject):
+        states = (subject.seq_lens[run.first : run.last] // facts.compress_ratio).tolist()
+        ranks = [[facts.local_len(count, rank) for count in states] for rank in range(facts.dcp_size)]
+        wanted = np.concatenate([[0], np.cumsum(ranks[facts.dcp_rank])])
+        widest = max(sum(rank) for rank in ranks)
+        for index in run.chunks:
+            chunk, path = chunks[index], f"{subject.name}.prefill.chunks[{index}]"
+            if chunk.local_cu_seq_lens is None:
+                return (Breach(f"{path}.local_cu_seq_lens", "no local sums under DCP", str(wanted[:5]), "None"),)
+            got = host_ints(chunk.local_cu_seq_lens)
+            if not np.array_equal(got, wanted):
+                return (Breach(f"{path}.local_cu_seq_lens", "not this rank's part", str(wanted[:5]), str(got[:5])),)
+            for name, value in (("local_total_seq_lens", wanted[-1]), ("max_local_total_seq_lens", widest)):
+                if getattr(chunk, name) != value:
+                    return (Breach(f"{path}.{name}", "local total is wrong", str(value), str(getattr(chunk, name))),)
+    return FINE

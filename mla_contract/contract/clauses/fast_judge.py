@@ -1,0 +1,166 @@
+"""The fast path of ``judge``: decides only whether all clauses hold, by proofs first, then by single clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from mla_contract.contract.clauses.clause import Clause, Probe, Tier
+from mla_contract.contract.clauses.evidence import NO_EVIDENCE, Evidence
+from mla_contract.contract.clauses.facts import NO_FACTS, Facts
+from mla_contract.contract.clauses.judge import clauses_of
+from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.clauses.usual import PROVEN, PROVEN_IN_ORDER, Step, prove_structure
+from mla_contract.contract.clauses.usual_context import (
+    PROVEN_CONTEXT,
+    PROVEN_CONTEXT_VALUES,
+    prove_context,
+    prove_context_values,
+)
+from mla_contract.contract.clauses.usual_values import PROVEN_VALUES, prove_values
+from mla_contract.contract.declaration import BackendDeclaration
+
+
+def _ids(first: int, end: int) -> tuple[str, ...]:
+    """Return the ids from ``first`` up to ``end``."""
+    return tuple(f"MLA{number}" for number in range(first, end))
+
+
+_INDEXER = ("indexer_chunk", "chunk_values", "MLA341", "MLA342", "MLA343", "MLA344", *_ids(347, 351))
+ONLY_WITH: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "evidence": frozenset({"work", "work_buffers", "workspace", "slices", "MLA245", "MLA246", "MLA247", "MLA248"}),
+        "prefill": frozenset({"prefill", "context", "context_values", "gather", "indexer_chunk", "chunk_values"}),
+        "decode": frozenset({"decode", "MLA343", "MLA344", "MLA347", "MLA348", "MLA349", "MLA350", "MLA384"}),
+        "indexer": frozenset(_INDEXER),
+        "mla": frozenset({"MLA241", "MLA242", "MLA245", "MLA249", "MLA251", "MLA252", "MLA301", *_ids(381, 384)}),
+        "chunks": frozenset({"context_values", *_ids(302, 312)}),
+        "tables": frozenset({"MLA381", "MLA382", "MLA383"}),
+    }
+)
+"""Families and clauses that do not apply without a part."""
+
+NEEDS: Mapping[str, Callable[[Facts], object]] = MappingProxyType(
+    {
+        "MLA215": lambda facts: facts.dummy,
+        "MLA216": lambda facts: facts.pcp_size > 1,
+        "MLA222": lambda facts: facts.dcp_size > 1,
+        "MLA226": lambda facts: facts.row_stride is not None and facts.wide_addresses is not None,
+        "MLA254": lambda facts: facts.topk_rank is not None and facts.topk_shape is not None,
+        "MLA303": lambda facts: facts.gather_by_page is not None,
+        "MLA307": lambda facts: facts.dcp_size > 1,
+        "MLA345": lambda facts: facts.buffer_rows is not None,
+        "MLA346": lambda facts: facts.topk_rows is not None,
+        "MLA310": lambda facts: facts.pinned_sources,
+        "MLA311": lambda facts: facts.gather_kind is not None and facts.cache_dtype is not None,
+    }
+)
+"""Clauses that hold, or do not apply, unless the facts are so."""
+
+_plans: dict[tuple[int, Tier, tuple[bool, ...]], tuple[Facts, tuple[Probe, ...]]] = {}
+_MOST_PLANS = 256
+_PROOFS = (PROVEN, PROVEN_IN_ORDER, PROVEN_CONTEXT, PROVEN_VALUES, PROVEN_CONTEXT_VALUES)
+_NOTHING_PROVEN = (False,) * len(_PROOFS)
+
+
+def all_hold(
+    metadata: Any,
+    batch: Any,
+    tier: Tier,
+    facts: Facts = NO_FACTS,
+    declaration: BackendDeclaration | None = None,
+    evidence: Evidence = NO_EVIDENCE,
+) -> bool:
+    """Return True only if no clause up to this tier is broken; what raises is not caught here.
+
+    Args:
+        metadata: What a builder returned.
+        batch: The batch that it was given, or None.
+        tier: ``STRUCTURAL``, or ``VALUES`` for both tiers.
+        facts: Numbers of the configuration.
+        declaration: What the backend says of itself.
+        evidence: Records of what happened around the build.
+
+    Sync: none in the structural tier; reads device memory in the values tier
+    """
+    prefill, indexer = getattr(metadata, "prefill", None), hasattr(metadata, "num_prefill_tokens")
+    chunks = prefill is not None and getattr(prefill, "chunked_context", None) is not None
+    proven = _NOTHING_PROVEN
+    if batch is not None and not indexer:
+        step = prove_structure(metadata, batch, facts, declaration, prefill)
+        if step is not None:
+            proven = _proven(step, metadata, batch, tier, facts, prefill if chunks else None)
+    parts = (
+        evidence is not NO_EVIDENCE,
+        prefill is not None,
+        getattr(metadata, "decode", None) is not None,
+        indexer,
+        not indexer,
+        chunks,
+        hasattr(metadata, "paged_kv_indptr") or hasattr(metadata, "work_meta_data"),
+        *proven,
+    )
+    probes = _remaining(facts, tier, parts)
+    if not probes:
+        return True
+    subject = Subject(metadata=metadata, batch=batch, declaration=declaration, facts=facts, evidence=evidence)
+    return all(not probe(subject) for probe in probes)
+
+
+def structure_holds(subject: Subject) -> bool:
+    """Return True only if no structural clause is broken: the fast path of ``judge``.
+
+    Sync: none
+    """
+    return _holds(subject, Tier.STRUCTURAL)
+
+
+def values_hold(subject: Subject) -> bool:
+    """Return True only if no clause of either tier is broken.
+
+    Sync: reads device memory
+    """
+    return _holds(subject, Tier.VALUES)
+
+
+def _holds(subject: Subject, tier: Tier) -> bool:
+    """Return ``all_hold`` of a subject, and False where it raises: the slow path decides clause by clause."""
+    try:
+        return all_hold(subject.metadata, subject.batch, tier, subject.facts, subject.declaration, subject.evidence)
+    except Exception:  # noqa: BLE001 - the records are foreign
+        return False
+
+
+def _proven(
+    step: Step, metadata: Any, batch: Any, tier: Tier, facts: Facts, chunked: Any
+) -> tuple[bool, bool, bool, bool, bool]:
+    """Return which of ``_PROOFS`` stand for a usual step; ``chunked`` is a prefill record with chunked context."""
+    values = tier is Tier.VALUES and prove_values(step, metadata, batch, facts)
+    if chunked is None:
+        return True, step.in_order, False, values, False
+    context = prove_context(step, facts, chunked)
+    return True, step.in_order, context, values, context and values and prove_context_values(step, chunked)
+
+
+def _remaining(facts: Facts, tier: Tier, parts: tuple[bool, ...]) -> tuple[Probe, ...]:
+    """Return the checks that can apply and that no proof has covered; found once for each configuration."""
+    key = (id(facts), tier, parts)
+    known = _plans.get(key)
+    if known is None or known[0] is not facts:
+        if len(_plans) >= _MOST_PLANS:
+            _plans.clear()
+        known = _plans[key] = (facts, tuple(one.probe for one in _wanted(facts, tier, parts)))
+    return known[1]
+
+
+def _wanted(facts: Facts, tier: Tier, parts: tuple[bool, ...]) -> list[Clause]:
+    """Return the clauses up to a tier that can apply, less those that the proofs cover; structural ones first."""
+    absent: set[str] = set()
+    for needed, part in zip(ONLY_WITH.values(), parts, strict=False):
+        absent |= set() if part else needed
+    for covered, proven in zip(_PROOFS, parts[len(ONLY_WITH) :], strict=True):
+        absent |= covered if proven else set()
+    absent |= {code for code, wanted in NEEDS.items() if not wanted(facts)}
+    tiers = (Tier.STRUCTURAL,) if tier is Tier.STRUCTURAL else (Tier.STRUCTURAL, Tier.VALUES)
+    return [one for own in tiers for one in clauses_of(own) if one.family not in absent and one.id not in absent]

@@ -1,0 +1,94 @@
+"""Judging a subject: loads every clause module, and runs the clauses that apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
+
+from mla_contract.contract.clauses.clause import CLAUSES, Clause, Tier
+from mla_contract.contract.clauses.host import is_capturing
+from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.violation import Violation
+
+FAMILIES = (
+    "batch",
+    "lengths",
+    "slots",
+    "split",
+    "metadata",
+    "routing",
+    "prefill",
+    "context",
+    "context_values",
+    "gather",
+    "decode",
+    "indexer",
+    "indexer_chunk",
+    "chunk_values",
+    "paged",
+    "work",
+    "work_buffers",
+    "workspace",
+    "slices",
+)
+"""The modules that state clauses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the clauses said of one subject.
+
+    Attributes:
+        violations: Every breach.
+        held: Ids of the clauses that were decided and hold.
+        skipped: Why each other clause was not decided, by id.
+    """
+
+    violations: tuple[Violation, ...]
+    held: tuple[str, ...]
+    skipped: MappingProxyType[str, str]
+
+
+@cache
+def all_clauses() -> tuple[Clause, ...]:
+    """Return every clause, in the order of its id."""
+    for family in FAMILIES:
+        import_module(f"mla_contract.contract.clauses.{family}")
+    return tuple(CLAUSES[code] for code in sorted(CLAUSES))
+
+
+@cache
+def clauses_of(tier: Tier) -> tuple[Clause, ...]:
+    """Return the clauses of one tier."""
+    return tuple(clause for clause in all_clauses() if clause.tier is tier)
+
+
+def judge(subject: Subject, tier: Tier = Tier.STRUCTURAL, clauses: Iterable[Clause] | None = None) -> Outcome:
+    """Run clauses over a subject; never raises.
+
+    Args:
+        subject: What to look at.
+        tier: ``STRUCTURAL`` alone, or ``VALUES`` for both tiers.
+        clauses: Which clauses; all by default.
+
+    Sync: reads device memory in the values tier, and none during stream capture
+    """
+    violations: list[Violation] = []
+    held: list[str] = []
+    skipped: dict[str, str] = {}
+    captured = tier is Tier.VALUES and is_capturing()
+    for clause in all_clauses() if clauses is None else clauses:
+        if clause.tier is Tier.VALUES and (tier is not Tier.VALUES or captured):
+            skipped[clause.id] = "stream capture" if captured else "values tier is off"
+            continue
+        found, reason = clause.outcome(subject)
+        if reason is not None:
+            skipped[clause.id] = reason
+        elif found:
+            violations.extend(found)
+        else:
+            held.append(clause.id)
+    return Outcome(tuple(violations), tuple(held), MappingProxyType(skipped))

@@ -1,0 +1,231 @@
+"""MLA metadata: which nested records there are, what the maxima say, and which objects it may share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
+from mla_contract.contract.clauses.evidence import addresses_of
+from mla_contract.contract.clauses.subject import Subject, largest
+
+
+@clause(
+    "MLA241",
+    "A decode record is there exactly when there are decodes, a prefill record only when there are prefills.",
+    invariant="M2",
+    incident="vllm#14009 vllm#55757",
+    example="dense, ND=2, decode=None",
+    help="build each nested record from the counts, not from a flag",
+)
+def check_records_present(subject: Subject) -> Found:
+    """Check the nested records of MLA metadata; sparse records may describe tokens themselves."""
+    decodes, prefills = subject.num_decodes, subject.num_prefills
+    if not subject.is_mla or decodes is None or prefills is None or not hasattr(subject.metadata, "decode"):
+        return lacks("MLA metadata")
+    if not prefills and subject.prefill is not None:
+        return (Breach(f"{subject.name}.prefill", "a prefill record without prefills", "None", "a record"),)
+    if not decodes and subject.decode is not None:
+        return (Breach(f"{subject.name}.decode", "a decode record without decodes", "None", "a record"),)
+    if subject.is_sparse:
+        return FINE
+    if decodes and subject.decode is None:
+        return (Breach(f"{subject.name}.decode", "decodes without a record", f"a record of {decodes}", "None"),)
+    dense = subject.declaration is None or subject.declaration.dense_prefill
+    if prefills and dense and subject.prefill is None:
+        return (Breach(f"{subject.name}.prefill", "prefills without a record", f"a record of {prefills}", "None"),)
+    return FINE
+
+
+@clause(
+    "MLA242",
+    "prefill_max_seq_len is the longest prefill sequence where a prefill record is built, and 0 without prefills.",
+    invariant="M11",
+    incident="vllm#47327 vllm#50064",
+    example="NP=1, s=[900], prefill_max_seq_len=0",
+    help="a forgotten 0 is below every top-k and always chooses dense prefill; set it in build()",
+)
+def check_prefill_max_seq_len(subject: Subject) -> Found:
+    """Check the number that the layer compares with the top-k."""
+    stated, decodes, upper = getattr(subject.metadata, "prefill_max_seq_len", None), subject.num_decodes, None
+    if not subject.is_sparse or type(stated) is not int or decodes is None:
+        return lacks("sparse metadata")
+    path = f"{subject.name}.prefill_max_seq_len"
+    if not subject.num_prefills:
+        return FINE if stated == 0 else (Breach(path, "longest prefill without prefills", "0", str(stated)),)
+    upper = subject.upper_lens
+    if subject.prefill is None or upper is None or decodes >= len(upper):
+        return lacks("a prefill record and batch.seq_lens_cpu_upper_bound")
+    longest = largest(upper[decodes:])
+    if stated == longest:
+        return FINE
+    return (Breach(path, "not the longest prefill sequence", str(longest), str(stated), {"num_decodes": decodes}),)
+
+
+@clause(
+    "MLA243",
+    "decode_max_query_len bounds the decode queries.",
+    invariant="M2",
+    incident="vllm#50064",
+    example="q=[4], ND=1, decode_max_query_len=0",
+    help="take the maximum over the decode requests",
+)
+def check_decode_max_query_len(subject: Subject) -> Found:
+    """Check the stated longest decode query."""
+    stated, lens = getattr(subject.metadata, "decode_max_query_len", None), subject.query_lens
+    if type(stated) is not int or subject.num_decodes is None or lens is None:
+        return lacks("metadata.decode_max_query_len")
+    if subject.all_decodes:
+        return lacks("a split: the backend declares that all tokens are decodes")
+    longest = subject.max_decode_query_len
+    if stated >= longest:
+        return FINE
+    path = f"{subject.name}.decode_max_query_len"
+    return (Breach(path, "a decode query is longer", f"at least {longest}", str(stated)),)
+
+
+@clause(
+    "MLA244",
+    "Counts and maxima that the metadata repeats are those of its batch.",
+    invariant="C12",
+    incident="ATOM#2044 vllm#48261",
+    example="metadata of the previous step: num_actual_tokens=4, batch 5",
+    help="copy the counts from the batch that build() was given",
+)
+def check_batch_counts(subject: Subject) -> Found:
+    """Check the numbers that metadata and batch both have."""
+    if subject.batch is None or subject.metadata is None:
+        return lacks("batch")
+    found = []
+    for name in ("num_reqs", "num_actual_tokens", "max_query_len", "max_seq_len"):
+        own, given = getattr(subject.metadata, name, None), getattr(subject.batch, name, None)
+        if own is not None and given is not None and own != given:
+            found.append(Breach(f"{subject.name}.{name}", "differs from the batch", str(given), str(own)))
+    return tuple(found)
+
+
+@clause(
+    "MLA245",
+    "The indexer and the MLA metadata of one layer split the batch alike.",
+    invariant="M3",
+    incident="vllm#52512 vllm#48642",
+    example="MLA ND=1, indexer ND=2",
+    help="split once for each batch and hand the result to both builders",
+)
+def check_indexer_agrees(subject: Subject) -> Found:
+    """Check the counts of both records of a layer."""
+    other = subject.evidence.indexer
+    if other is None or not subject.is_mla:
+        return lacks("evidence.indexer")
+    found = []
+    for name in ("num_decodes", "num_decode_tokens", "num_prefills"):
+        own, theirs = getattr(subject.metadata, name), getattr(other, name)
+        if own != theirs:
+            path = f"{subject.name}.{name}"
+            found.append(Breach(path, "the indexer's record differs", f"{theirs} in {type(other).__name__}", str(own)))
+    return tuple(found)
+
+
+@clause(
+    "MLA246",
+    "Two metadata objects that are alive together share no mutable record.",
+    invariant="M6",
+    incident="vllm#50945",
+    example="two builds before any forward, one prefill record",
+    help="make nested records anew in each build; share only declared buffers",
+)
+def check_nothing_shared(subject: Subject) -> Found:
+    """Check the identity of nested records."""
+    alive = subject.evidence.alive
+    if alive is None:
+        return lacks("evidence.alive")
+    found = []
+    for path, record in _nested(subject.metadata):
+        for other in alive:
+            if other is not subject.metadata and any(record is theirs for _, theirs in _nested(other)):
+                got = f"also reachable from another {type(other).__name__}"
+                found.append(Breach(f"{subject.name}.{path}", "a record is shared", "a record of its own", got))
+    return tuple(found)
+
+
+def _nested(metadata: Any) -> list[tuple[str, object]]:
+    """Return the mutable records inside metadata."""
+    found: list[tuple[str, object]] = []
+    for name in ("decode", "prefill"):
+        record = getattr(metadata, name, None)
+        if record is not None:
+            found.append((name, record))
+            for inner in ("chunked_context", "chunks"):
+                value = getattr(record, inner, None)
+                if value is not None:
+                    found.append((f"{name}.{inner}", value))
+    return found
+
+
+@clause(
+    "MLA247",
+    "A field that a captured graph reads has the same address, shape, strides and dtype at every replay.",
+    invariant="M7",
+    incident="vllm#35175 vllm#33638 vllm#36611 vllm#56237",
+    example="two builds, two data_ptr of one field",
+    help="copy into the persistent buffer; do not return a new array",
+)
+def check_addresses(subject: Subject) -> Found:
+    """Check the addresses of captured fields."""
+    captured = subject.evidence.captured
+    if captured is None:
+        return lacks("evidence.captured")
+    now = addresses_of(subject.metadata, tuple(captured))
+    found = []
+    for name, then in captured.items():
+        if now.get(name) != then:
+            got = str(now[name]) if name in now else "None"
+            found.append(Breach(f"{subject.name}.{name}", "not the captured array", str(then), got))
+    return tuple(found)
+
+
+@clause(
+    "MLA248",
+    "The builder returns the class that the impl is written for.",
+    invariant="M10",
+    incident="vllm#38145 vllm#31816",
+    example="a subclass of a backend that inherits the common builder",
+    help="override get_builder_cls together with the impl",
+)
+def check_class(subject: Subject) -> Found:
+    """Check the class of the metadata."""
+    wanted = subject.evidence.metadata_class
+    if wanted is None or subject.metadata is None:
+        return lacks("evidence.metadata_class")
+    if isinstance(subject.metadata, wanted):
+        return FINE
+    got = type(subject.metadata).__name__
+    return (Breach(subject.name, "metadata of another class", wanted.__name__, got),)
+
+
+@clause(
+    "MLA249",
+    "Dense prefill is used only where layer, impl and gather allow it; skipped top-k only where nothing reads it.",
+    invariant="M11",
+    incident="vllm#52512 vllm#55757",
+    example="q=[64], s=[64], topk skipped, use_dense_mha=False",
+    help="decide dense prefill once, and let the indexer follow that decision",
+)
+def check_dense_prefill(subject: Subject) -> Found:
+    """Check the decision for dense prefill."""
+    facts, dense = subject.facts, getattr(subject.prefill, "use_dense_mha", None)
+    if not subject.is_sparse:
+        return lacks("sparse metadata")
+    path = f"{subject.name}.prefill.use_dense_mha"
+    if dense:
+        impl = None if subject.declaration is None else subject.declaration.dense_prefill
+        reasons = {
+            "the layer never attends densely": facts.layer_allows_dense is False,
+            "the backend declares no dense prefill": impl is False,
+            "the gather does not understand the cache layout": facts.gather_reads_layout is False,
+        }
+        denied = [reason for reason, holds in reasons.items() if holds]
+        if denied:
+            return (Breach(path, "dense prefill is not available", "False", f"True, but {'; '.join(denied)}"),)
+    elif facts.topk_skipped and subject.num_prefills:
+        return (Breach(path, "sparse prefill reads a top-k that was skipped", "True, or scoring", str(dense)),)
+    return FINE

@@ -1,0 +1,140 @@
+"""The paged tables of aiter's sparse path, where a row is a token and a page is a token."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
+from mla_contract.contract.clauses.decode import row_lens
+from mla_contract.contract.clauses.host import host_ints
+from mla_contract.contract.clauses.subject import Subject
+
+_WORK = (
+    "work_meta_data",
+    "work_indptr",
+    "work_info_set",
+    "reduce_indptr",
+    "reduce_final_map",
+    "reduce_partial_map",
+)
+
+
+def _paged(subject: Subject) -> bool:
+    return subject.is_sparse and getattr(subject.metadata, "paged_kv_indptr", None) is not None
+
+
+@clause(
+    "MLA381",
+    "The paged tables are set together, and the indices have room for every row's top-k.",
+    invariant="D8",
+    incident="ATOM#1595 sglang#16531",
+    example="2 rows, topk 2048, 4095 indices",
+    help="slice all four tables by the same count of rows",
+)
+def check_paged_capacity(subject: Subject) -> Found:
+    """Check that no table is missing or too short."""
+    if not _paged(subject):
+        return lacks("aiter metadata")
+    rows, found = subject.metadata.paged_kv_indptr.shape[0] - 1, []
+    for name in ("qo_indptr", "paged_kv_indices", "paged_kv_last_page_len"):
+        if getattr(subject.metadata, name, None) is None:
+            found.append(Breach(f"{subject.name}.{name}", "one paged table of four is missing", "an array", "None"))
+    indices = getattr(subject.metadata, "paged_kv_indices", None)
+    needed = rows * subject.metadata.topk_tokens
+    if indices is not None and indices.shape[0] < needed:
+        axes = {"num_kernel_rows": rows, "topk_tokens": subject.metadata.topk_tokens}
+        got = str(indices.shape[0])
+        found.append(Breach(f"{subject.name}.paged_kv_indices", "too few entries", f"at least {needed}", got, axes))
+    return tuple(found)
+
+
+@clause(
+    "MLA382",
+    "The six arrays of the persistent work plan are all set, or none is.",
+    invariant="M9",
+    incident="vllm#47042 vllm#46997",
+    example="work_indptr set, reduce_indptr None",
+    help="set them in one place",
+)
+def check_work_complete(subject: Subject) -> Found:
+    """Check that the work plan is not set in part."""
+    if not subject.is_sparse or not hasattr(subject.metadata, "work_meta_data"):
+        return lacks("aiter metadata")
+    there = [name for name in _WORK if getattr(subject.metadata, name, None) is not None]
+    if len(there) in (0, len(_WORK)):
+        return FINE
+    absent = next(name for name in _WORK if name not in there)
+    got = f"{len(there)} of {len(_WORK)} set"
+    return (Breach(f"{subject.name}.{absent}", "the work plan is set in part", "all six, or none", got),)
+
+
+@clause(
+    "MLA383",
+    "A row's offsets hold its selected keys: min(position + 1, topk); padding repeats the last offset.",
+    tier="values",
+    invariant="D8",
+    incident="vllm#47766 sglang#16531 ATOM#1595",
+    example="topk 4, ctx 0, q=2: offsets [0,1,3]",
+    help="sum min(position + 1, topk) over the rows of this step; rewrite the tail",
+)
+def check_paged_offsets(subject: Subject) -> Found:
+    """Check ``paged_kv_indptr``, ``qo_indptr`` and the last page lengths."""
+    if not _paged(subject) or subject.batch is None:
+        return lacks("aiter metadata")
+    got = host_ints(subject.metadata.paged_kv_indptr)
+    rows, topk = len(got) - 1, subject.metadata.topk_tokens
+    queries, lens = subject.device_query_lens, subject.seq_lens
+    owner = np.repeat(np.arange(len(lens)), queries)[:rows]
+    seen = lens[owner] - queries[owner] + np.arange(len(owner)) - subject.device_start_loc[owner] + 1
+    counts = np.concatenate([np.clip(seen, 0, topk), np.zeros(rows - len(owner), np.int64)])
+    wanted = np.concatenate([[0], np.cumsum(counts)])
+    axes = {"num_kernel_rows": rows, "topk_tokens": topk}
+    if not np.array_equal(got, wanted):
+        row = int(np.argmax(got != wanted))
+        path, text = f"{subject.name}.paged_kv_indptr", f"{wanted[row]} at entry {row}"
+        return (Breach(path, "offset is not the sum of selected keys", text, str(got[row]), axes),)
+    for name, right in (("qo_indptr", np.arange(rows + 1)), ("paged_kv_last_page_len", np.ones(rows, np.int64))):
+        array = getattr(subject.metadata, name, None)
+        if array is None:
+            continue
+        own = host_ints(array)
+        if not np.array_equal(own, right):
+            row = int(np.argmax(own != right)) if len(own) == len(right) else 0
+            text = f"{right[row]} at entry {row}"
+            return (Breach(f"{subject.name}.{name}", "a row is one token", text, str(own[row]), axes),)
+    return FINE
+
+
+@clause(
+    "MLA384",
+    "A paged decode table: pages = ceil(len / page), last page = (len - 1) % page + 1, no page for an empty row.",
+    tier="values",
+    invariant="D8",
+    incident="sglang#16531",
+    example="page 64, s=[65]: last_page_len 1, indptr [0,2]",
+    help="hand the kernel's page size to the metadata call",
+)
+def check_decode_pages(subject: Subject) -> Found:
+    """Check the paged tables of a dense decode record that has them."""
+    indptr = getattr(subject.decode, "paged_kv_indptr", None)
+    page = subject.facts.kernel_block_size
+    if indptr is None or page is None or subject.batch is None:
+        return lacks("metadata.decode.paged_kv_indptr and facts.kernel_block_size")
+    got = host_ints(indptr)
+    lens = row_lens(subject, len(got) - 1)
+    if lens is None:
+        return lacks("metadata counts")
+    wanted = np.concatenate([[0], np.cumsum(-(-lens // page))])
+    path = f"{subject.name}.decode"
+    if not np.array_equal(got, wanted):
+        return (Breach(f"{path}.paged_kv_indptr", "not the pages of the rows", str(wanted[:5]), str(got[:5])),)
+    last = getattr(subject.decode, "paged_kv_last_page_len", None)
+    if last is None:
+        return FINE
+    own, right = host_ints(last), (lens - 1) % page + 1
+    wrong = np.flatnonzero((own != right) & (lens > 0))
+    if not len(wrong):
+        return FINE
+    row = int(wrong[0])
+    text = f"{right[row]} at row {row}"
+    return (Breach(f"{path}.paged_kv_last_page_len", "not the rest of the last page", text, str(own[row])),)

@@ -1,0 +1,114 @@
+"""The prefill record: the trailing requests, renumbered from 0."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
+from mla_contract.contract.clauses.host import host, host_copy, host_ints
+from mla_contract.contract.clauses.subject import Ints, Subject, largest
+
+
+def prefill_lens(subject: Subject) -> Ints | None:
+    """Return the query lengths of the prefill requests, from the host copy."""
+    lens, decodes = subject.query_lens, subject.num_decodes
+    return None if lens is None or decodes is None else lens[decodes:]
+
+
+@clause(
+    "MLA261",
+    "The prefill record's longest query is the longest among the prefill requests.",
+    invariant="C4",
+    incident="vllm#39277",
+    example="q=[1,5], ND=1, prefill.max_query_len=4",
+    help="take the maximum over the prefill requests only",
+)
+def check_prefill_max(subject: Subject) -> Found:
+    """Check the stated maximum of the prefill record."""
+    lens = prefill_lens(subject)
+    if subject.is_indexer or subject.prefill is None or lens is None:
+        return lacks("metadata.prefill")
+    longest, stated = largest(lens), subject.prefill.max_query_len
+    if stated >= longest:
+        return FINE
+    path = f"{subject.name}.prefill.max_query_len"
+    return (Breach(path, "a prefill query is longer", f"at least {longest}", str(stated)),)
+
+
+@clause(
+    "MLA262",
+    "The prefill record's host query lengths are those of the batch.",
+    invariant="X9",
+    incident="vllm#48642",
+    example="q=[1,5], ND=1, query_lens_cpu=[1]",
+    help="slice the batch's lengths from num_decodes on",
+)
+def check_prefill_host_lens(subject: Subject) -> Found:
+    """Check the host lengths of the prefill record."""
+    lens = prefill_lens(subject)
+    own = host_copy(getattr(subject.prefill, "query_lens_cpu", None))
+    if own is None or lens is None:
+        return lacks("metadata.prefill.query_lens_cpu")
+    if np.array_equal(own, lens):
+        return FINE
+    path = f"{subject.name}.prefill.query_lens_cpu"
+    return (Breach(path, "not the lengths of the prefill requests", str(lens[:4].tolist()), str(own[:4].tolist())),)
+
+
+@clause(
+    "MLA263",
+    "The prefill record's offsets are those of the batch from the first prefill on, starting at 0 again.",
+    tier="values",
+    invariant="X9",
+    incident="vllm#48642",
+    example="q=[1,5], ND=1, prefill.query_start_loc=[1,6]",
+    help="subtract query_start_loc[num_decodes]",
+)
+def check_prefill_offsets(subject: Subject) -> Found:
+    """Check the device offsets of the prefill record."""
+    if subject.is_indexer or subject.prefill is None or subject.batch is None or subject.num_decodes is None:
+        return lacks("metadata.prefill")
+    batch = subject.device_start_loc[subject.num_decodes :]
+    wanted, own = batch - batch[0], host_ints(subject.prefill.query_start_loc)
+    if np.array_equal(own, wanted):
+        return FINE
+    path = f"{subject.name}.prefill.query_start_loc"
+    return (Breach(path, "not the offsets of the prefill requests", str(wanted[:5].tolist()), str(own[:5].tolist())),)
+
+
+@clause(
+    "MLA264",
+    "The prefill record's block table holds the rows of the prefill requests.",
+    tier="values",
+    invariant="C6",
+    incident="vllm#48659",
+    example="q=[1,5], ND=1, prefill.block_table = first row",
+    help="slice the batch's table from num_decodes on",
+)
+def check_prefill_table(subject: Subject) -> Found:
+    """Check the rows of the prefill record's block table on its live columns."""
+    size = subject.facts.kernel_block_size
+    if subject.is_indexer or subject.prefill is None or subject.batch is None or size is None:
+        return lacks("metadata.prefill and facts.kernel_block_size")
+    first = subject.num_decodes or 0
+    return compare_tables(
+        f"{subject.name}.prefill.block_table",
+        host(subject.prefill.block_table),
+        subject.table[first:],
+        subject.seq_lens[first:],
+        size * subject.facts.dcp_size,
+    )
+
+
+def compare_tables(path: str, own: Ints, wanted: Ints, lens: Ints, span: int) -> Found:
+    """Return the breach where two block tables differ on live columns."""
+    if np.array_equal(own, wanted):
+        return FINE
+    width = min(own.shape[1], wanted.shape[1])
+    live = np.arange(width) < -(-lens // span)[:, None]
+    wrong = live & (own[:, :width] != wanted[:, :width])
+    if not wrong.any():
+        return FINE
+    row, column = (int(index[0]) for index in np.nonzero(wrong))
+    got = f"{own[row, column]} at row {row}, column {column}"
+    return (Breach(path, "a row belongs to another request", str(wanted[row, column]), got),)

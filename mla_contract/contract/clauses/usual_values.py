@@ -1,0 +1,146 @@
+"""The usual step, proven at once: few vector operations that decide many clauses of the values tier together.
+
+Slots are compared run by run: inside one block of one request they count up, so only the first token of each run needs
+the block table, and all others only their predecessor. Blocks that are pairwise distinct make the slots distinct.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mla_contract.contract.clauses.facts import Facts
+from mla_contract.contract.clauses.host import host_all
+from mla_contract.contract.clauses.usual import Step, is_ramp
+
+PROVEN_VALUES = frozenset(f"MLA{number}" for number in (*range(211, 215), 221, *range(223, 227), 253, 263, 264))
+"""Clauses that hold wherever ``prove_values`` says yes."""
+
+_INT32_LIMIT = 2**31
+
+
+def prove_values(step: Step, metadata: Any, batch: Any, facts: Facts) -> bool:
+    """Return True only if every clause of ``PROVEN_VALUES`` holds for a usual step.
+
+    Sync: reads device memory
+    """
+    sharded = facts.dcp_size > 1 or facts.pcp_size > 1
+    if sharded or facts.device_lens_differ or facts.dummy or facts.kernel_block_size is None:
+        return False
+    try:
+        owners = getattr(metadata, "req_id_per_token", None)
+        start_loc, lens, table, slots, *ids = host_all(
+            batch.query_start_loc,
+            batch.seq_lens,
+            batch.block_table_tensor,
+            batch.slot_mapping,
+            *(() if owners is None else (owners,)),
+        )
+        return (
+            same(start_loc, step.start_loc)
+            and same(lens, step.upper)
+            and step.longest <= batch.max_seq_len
+            and _prove_blocks(table, facts)
+            and _prove_slots(step, table, slots, facts)
+            and (not ids or _prove_owners(step, metadata, ids[0]))
+            and _prove_prefill(step, batch, getattr(metadata, "prefill", None), table)
+        )
+    except Exception:  # noqa: BLE001 - the records are foreign; the clauses decide one by one
+        return False
+
+
+def same(own: Any, wanted: Any) -> bool:
+    """Return whether two arrays have one element type and the same elements."""
+    return own.dtype == wanted.dtype and own.shape == wanted.shape and bool(own.tobytes() == wanted.tobytes())
+
+
+def _prove_blocks(table: Any, facts: Facts) -> bool:
+    """Prove that every column, live or not, holds a block."""
+    if not table.size or table.item(table.argmin()) < 0:
+        return False
+    return facts.num_blocks is None or bool(table.item(table.argmax()) < facts.num_blocks)
+
+
+def _prove_slots(step: Step, table: Any, slots: Any, facts: Facts) -> bool:
+    """Prove that slots follow the table, are distinct, and -1 behind the batch."""
+    size, tokens = facts.kernel_block_size or 1, step.num_tokens
+    span = facts.slot_span or size
+    if span < size or len(slots) < tokens:
+        return False
+    if len(slots) > tokens:
+        if np.count_nonzero(slots[tokens:] != -1):
+            return False
+        slots = slots[:tokens]
+    narrow = facts.row_stride is not None and facts.wide_addresses is False
+    if narrow and slots.item(slots.argmax()) * facts.row_stride >= _INT32_LIMIT:
+        return False
+    if step.lens is None or step.context is None:
+        place = step.upper - 1
+        column, offset = divided(place, size)
+        blocks = table.ravel().take(np.arange(0, table.size, table.shape[1]) + column)
+        return _distinct(blocks) and same(slots, blocks * np.int64(span) + offset)
+    first, _ = divided(step.context, size)
+    counts = divided(step.upper - 1, size)[0] - first + 1
+    row = np.arange(step.num_reqs).repeat(counts)
+    ends = np.add.accumulate(counts)
+    column = np.arange(len(row)) - (ends - counts - first).take(row)
+    into = column * size - step.context.take(row)
+    before = np.minimum(into, 0)
+    blocks = table.ravel().take(row * table.shape[1] + column)
+    begin = step.start_loc.take(row) + (into - before)
+    breaks = slots[1:] != slots[:-1] + 1
+    return (
+        _distinct(blocks)
+        and same(slots.take(begin), blocks * np.int64(span) - before)
+        and bool(np.count_nonzero(breaks) == np.count_nonzero(breaks.take(begin[1:] - 1)))
+    )
+
+
+def divided(values: Any, size: int) -> tuple[Any, Any]:
+    """Return quotient and remainder; by shifts where the size is a power of two."""
+    if size & (size - 1) == 0:
+        return values >> (size.bit_length() - 1), values & (size - 1)
+    return values // size, values % size
+
+
+def _distinct(blocks: Any) -> bool:
+    """Return whether no block occurs twice."""
+    found = blocks.copy()
+    found.sort()
+    return not np.count_nonzero(found[1:] == found[:-1])
+
+
+def _prove_owners(step: Step, metadata: Any, ids: Any) -> bool:
+    """Prove the request of each token, or of each decode token where the array is cut to those."""
+    reqs, tokens = step.num_reqs, step.num_tokens
+    if len(ids) != tokens:
+        reqs, tokens = step.num_decodes, metadata.num_decode_tokens
+    if len(ids) != tokens or not reqs:
+        return False
+    return bool(is_ramp(ids, tokens)) if step.lens is None else repeats(ids, step.start_loc[:reqs])
+
+
+def repeats(ids: Any, starts: Any) -> bool:
+    """Return whether int32 ``ids`` are 0, 1, 2, ... from rising ``starts`` on: right there, changing nowhere else."""
+    changes = ids[1:] != ids[:-1]
+    inside = np.count_nonzero(changes) - np.count_nonzero(changes.take(starts[1:] - 1))
+    return not inside and is_ramp(ids.take(starts), len(starts))
+
+
+def _prove_prefill(step: Step, batch: Any, prefill: Any, table: Any) -> bool:
+    """Prove offsets and block table of the prefill record, where there is one."""
+    if prefill is None:
+        return True
+    decodes, own = step.num_decodes, prefill.block_table
+    offsets, rows = host_all(prefill.query_start_loc, own)
+    if not same(offsets, step.start_loc[decodes:] - step.start_loc[decodes]):
+        return False
+    wanted = table[decodes:]
+    if rows.shape != wanted.shape:
+        return False
+    whole = batch.block_table_tensor
+    at = whole.data_ptr() + decodes * whole.stride(0) * whole.element_size()
+    if own.device == whole.device and own.data_ptr() == at and own.dtype == whole.dtype:
+        return own.stride() == whole.stride() or not np.count_nonzero(rows != wanted)
+    return not np.count_nonzero(rows != wanted)

@@ -1,0 +1,157 @@
+"""Random legal batches and configurations from a seed, for bulk runs; ``strategies`` draws the same for Hypothesis.
+
+A batch is legal when its rows stand in the order decode, short extend, long extend, fresh prefill, padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import lcm
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mla_contract.adapters.batch import BatchShape
+from mla_contract.adapters.context_parallel import ContextParallel
+from mla_contract.adapters.plan import PlanConfig
+from mla_contract.testing.corpus import derived_block_table
+from mla_contract.testing.lowering import Kind, Setup, build
+
+OLD_CONTEXT = "0.27"
+"""The last release whose chunked context is parallel lists."""
+
+
+class Row(NamedTuple):
+    """One request: new tokens, cached tokens, and whether it still computes its prompt."""
+
+    query: int
+    context: int
+    prefilling: bool = False
+
+
+PADDING = Row(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A legal batch and the builder's configuration."""
+
+    shape: BatchShape
+    setup: Setup
+
+    def build(self) -> tuple[Any, Any]:
+        """Return the common batch and its metadata."""
+        return build(self.shape, self.setup)
+
+
+class Chooser:
+    """Draws numbers; the only part that Hypothesis replaces."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def number(self, low: int, high: int) -> int:
+        """Return an int from ``low`` to ``high``, both included."""
+        return int(self._rng.integers(low, high + 1))
+
+    def one(self, options: Sequence[Any]) -> Any:
+        """Return one of the options."""
+        return options[int(self._rng.integers(0, len(options)))]
+
+
+def draw_legal(chooser: Chooser, kind: Kind | None = None) -> Draw:
+    """Return a legal batch of up to 14 requests, and a configuration under which it can be planned.
+
+    Args:
+        chooser: Where the numbers come from.
+        kind: The record; drawn when it is None.
+
+    Sync: none.
+    """
+    kind = chooser.one(list(Kind)) if kind is None else kind
+    threshold = chooser.one([1, 1, 2, 4])
+    uniform = threshold > 1 and chooser.one([False, True])
+    shorts = chooser.one([True, True, False])
+    rows = draw_rows(chooser, threshold, uniform=uniform, shorts_decode=shorts)
+    setup = _setup(chooser, kind, rows, (threshold, uniform, shorts))
+    if _padding_is_disputed(rows, setup.config):
+        rows = [row for row in rows if row.query]
+    return Draw(shape_of(rows, setup.config), setup)
+
+
+def _padding_is_disputed(rows: Sequence[Row], config: PlanConfig) -> bool:
+    """Return whether planner and clauses read the padding requests of a batch differently, so that it is not drawn.
+
+    Up to 0.30, an engine that flags prefilling lets padding start the prefills, which MLA236 forbids (vllm#29644).
+    Where flattened decode tokens are as many as requests, MLA348 takes the rows for requests.
+    """
+    if config.release == OLD_CONTEXT and config.require_uniform and not config.treat_short_extends_as_decodes:
+        return True
+    short = [row.query for row in rows if row.query <= config.decode_threshold]
+    return config.flatten_decodes and sum(short) == len(short)
+
+
+def draw_rows(chooser: Chooser, threshold: int, *, uniform: bool = False, shorts_decode: bool = True) -> list[Row]:
+    """Return the rows of a legal batch, in order; at least one.
+
+    Args:
+        chooser: Where the numbers come from.
+        threshold: Longest query that is still a decode, in tokens.
+        uniform: Whether all decodes have one length.
+        shorts_decode: Whether short pieces of a prompt may be decodes; where not, some rows are flagged.
+    """
+    longest = chooser.one([8, 60, 700])
+    width = chooser.number(1, threshold)
+    decodes = [
+        Row(width if uniform else chooser.number(1, threshold), chooser.number(1, longest))
+        for _ in range(chooser.number(0, 6))
+    ]
+    shorts = []
+    if not shorts_decode:
+        shorts = [
+            Row(chooser.number(1, threshold), chooser.number(1, longest), True) for _ in range(chooser.number(0, 2))
+        ]
+    extends = [
+        Row(threshold + chooser.number(1, 12), chooser.number(1, longest), True) for _ in range(chooser.number(0, 3))
+    ]
+    fresh = [Row(threshold + chooser.number(1, 40), 0, True) for _ in range(chooser.number(0, 3))]
+    live = [*decodes, *shorts, *extends, *fresh] or [Row(threshold, 5)]
+    return [*live, *[PADDING] * chooser.one([0, 0, 0, 1, 2])]
+
+
+def shape_of(rows: Sequence[Row], config: PlanConfig) -> BatchShape:
+    """Return the planner's batch of the rows, with derived blocks."""
+    seq_lens = [row.query + row.context for row in rows]
+    flags = None if config.treat_short_extends_as_decodes else [row.prefilling for row in rows]
+    table = derived_block_table(seq_lens, config.block_size, config.parallel.size)
+    return BatchShape.of([row.query for row in rows], seq_lens, is_prefilling=flags, block_table=table)
+
+
+def _setup(chooser: Chooser, kind: Kind, rows: Sequence[Row], split: tuple[int, bool, bool]) -> Setup:
+    """Return a configuration under which the rows can be planned."""
+    threshold, uniform, shorts = split
+    block, size = chooser.one([1, 4, 16, 64]), chooser.one([1, 1, 1, 2, 4])
+    ratio = chooser.one([1, 2]) if kind is Kind.INDEXER and size == 1 else 1
+    runs = [run for run in (1, 2, block) if block % run == 0]
+    sharing = ContextParallel(size, chooser.number(0, size - 1), chooser.one(runs)) if size > 1 else ContextParallel()
+    aligned = lcm(block, sharing.span)
+    old = kind is not Kind.INDEXER and size == 1 and chooser.one([False, False, True])
+    pieces = chooser.number(len(rows) if old else 1, len(rows) + 8)
+    longest = max(row.query + row.context for row in rows)
+    decode_lens = {row.query for row in rows if 0 < row.query <= threshold}
+    config = PlanConfig(
+        block_size=block,
+        decode_threshold=threshold,
+        require_uniform=uniform,
+        treat_short_extends_as_decodes=shorts,
+        workspace_rows=None if kind is Kind.INDEXER else aligned * pieces,
+        indexer_states=max(longest, 1) * chooser.one([1, 2, 8]) if kind is Kind.INDEXER else None,
+        logits_bytes=chooser.one([4, 4_000, 400_000, 1 << 29]),
+        topk_tokens=chooser.one([1, 8, 64]) if kind in (Kind.SPARSE, Kind.AITER) else None,
+        flatten_decodes=kind is Kind.INDEXER and (len(decode_lens) > 1 or chooser.one([False, True])),
+        compress_ratio=ratio,
+        parallel=sharing,
+        release=OLD_CONTEXT if old else "0.33",
+    )
+    return Setup(kind=kind, config=config, dense_prefill=chooser.one([True, True, False]))

@@ -1,0 +1,506 @@
+"""Records in the shape of vLLM 0.33's, and a factory that fills them consistently from query and sequence lengths.
+
+Every number is derived: offsets from lengths, slots from the block table, chunks from context lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mla_contract.contract.clauses.facts import Facts
+
+BLOCK = 4
+TOPK = 8
+
+
+def ints(values: Sequence[Any] | Tensor) -> Tensor:
+    """Return an int32 tensor on the host."""
+    return torch.as_tensor(values, dtype=torch.int32)
+
+
+@dataclass
+class Batch:
+    """The common batch."""
+
+    query_start_loc: Tensor
+    query_start_loc_cpu: Tensor
+    seq_lens: Tensor
+    num_reqs: int
+    num_actual_tokens: int
+    max_query_len: int
+    max_seq_len: int
+    block_table_tensor: Tensor
+    slot_mapping: Tensor
+    causal: bool | Tensor = True
+    dcp_local_seq_lens: Tensor | None = None
+    positions: Tensor | None = None
+    is_prefilling: Tensor | None = None
+    seq_lens_cpu_upper_bound: Tensor | None = None
+    rswa_prefix_lens: Tensor | None = None
+
+
+@dataclass
+class ContextChunk:
+    """One chunk of context."""
+
+    index: int
+    request_slice: slice
+    token_slice: slice
+    continuation_token_end: int
+    is_continuation: bool
+    num_context_tokens: int
+    query_start_loc: Tensor
+    max_query_len: int
+    cu_seq_lens: Tensor
+    starts: Tensor
+    max_seq_len: int
+    seq_lens: Tensor
+    token_to_seq: Tensor
+    all_rows_active: bool
+    padded_local_seq_lens: list[int] | None = None
+    local_context_lens_allranks: list[list[int]] | None = None
+    padded_local_cu_seq_lens: Tensor | None = None
+    padded_local_token_to_seq: Tensor | None = None
+    num_local_context_tokens: int = 0
+    local_starts: list[int] | None = None
+
+
+@dataclass
+class ChunkedContext:
+    """Chunked context since 0.28."""
+
+    context_lens: Tensor
+    workspace: Tensor
+    chunks: list[ContextChunk]
+    context_lens_list: list[int]
+    empty_token_slices: list[slice]
+
+
+@dataclass
+class FieldContext:
+    """Chunked context up to 0.27."""
+
+    cu_seq_lens: Tensor
+    starts: Tensor
+    seq_tot: list[int]
+    max_seq_lens: list[int]
+    seq_lens: Tensor
+    workspace: Tensor
+    token_to_seq: Tensor
+    chunk_total_token: list[int]
+    has_empty_context: list[bool]
+    padded_local_chunk_seq_lens: list[list[int]] | None = None
+    local_context_lens_allranks: list[list[int]] | None = None
+    padded_local_cu_seq_lens: Tensor | None = None
+    cu_seq_lens_lst: list[list[int]] | None = None
+    chunk_size: int | None = None
+
+
+@dataclass
+class Prefill:
+    """The prefill record."""
+
+    block_table: Tensor
+    query_start_loc: Tensor
+    max_query_len: int
+    chunked_context: ChunkedContext | FieldContext | None = None
+    q_data_type: torch.dtype | None = None
+    output_dtype: torch.dtype | None = None
+    query_lens_cpu: Tensor | None = None
+    use_dense_mha: bool = False
+    topk_mask_workspace: Tensor | None = None
+
+
+@dataclass
+class Decode:
+    """The dense decode record."""
+
+    block_table: Tensor
+    seq_lens: Tensor
+    dcp_tot_seq_lens: Tensor | None = None
+
+
+@dataclass
+class SplitDecode(Decode):
+    """A decode record with a split schedule, as FlashMLA's."""
+
+    num_splits: Tensor | None = None
+
+
+@dataclass
+class PagedDecode(Decode):
+    """A decode record with paged tables, as aiter's."""
+
+    paged_kv_indptr: Tensor | None = None
+    paged_kv_last_page_len: Tensor | None = None
+
+
+@dataclass
+class Dense:
+    """Dense MLA metadata."""
+
+    num_reqs: int
+    max_query_len: int
+    max_seq_len: int
+    num_actual_tokens: int
+    query_start_loc: Tensor
+    slot_mapping: Tensor
+    num_decodes: int
+    num_decode_tokens: int
+    num_prefills: int
+    prefill: Prefill | None = None
+    decode: Decode | None = None
+
+
+@dataclass
+class Sparse(Dense):
+    """Sparse MLA metadata; like upstream's, its counts could be forgotten."""
+
+    block_table: Tensor = field(default_factory=lambda: ints([]))
+    req_id_per_token: Tensor = field(default_factory=lambda: ints([]))
+    seq_lens: Tensor | None = None
+    block_size: int = BLOCK
+    topk_tokens: int = TOPK
+    decode_max_query_len: int = 0
+    prefill_max_seq_len: int = 0
+
+
+@dataclass
+class Aiter(Sparse):
+    """Sparse metadata with aiter's tables."""
+
+    qo_indptr: Tensor | None = None
+    paged_kv_last_page_len: Tensor | None = None
+    paged_kv_indices: Tensor | None = None
+    paged_kv_indptr: Tensor | None = None
+    attn_out_dtype: torch.dtype | None = None
+    work_meta_data: Tensor | None = None
+    work_indptr: Tensor | None = None
+    work_info_set: Tensor | None = None
+    reduce_indptr: Tensor | None = None
+    reduce_final_map: Tensor | None = None
+    reduce_partial_map: Tensor | None = None
+
+
+@dataclass
+class IndexerChunk:
+    """One prefill chunk of the indexer."""
+
+    block_table: Tensor
+    cu_seqlen_ks: Tensor
+    cu_seqlen_ke: Tensor
+    cu_seq_lens: Tensor
+    token_to_seq: Tensor
+    total_seq_lens: int
+    token_start: int
+    token_end: int
+    num_reqs: int
+    skip_kv_gather: bool = False
+    local_cu_seq_lens: Tensor | None = None
+    local_total_seq_lens: int = 0
+    max_local_total_seq_lens: int = 0
+
+
+@dataclass
+class IndexerPrefill:
+    """The indexer's prefill part."""
+
+    chunks: list[IndexerChunk]
+
+
+@dataclass
+class IndexerDecode:
+    """The indexer's decode part."""
+
+    block_table: Tensor
+    seq_lens: Tensor
+    decode_lens: Tensor
+    requires_padding: bool
+    schedule_metadata: Tensor
+    global_seq_lens: Tensor | None = None
+
+
+@dataclass
+class Indexer:
+    """The indexer's metadata."""
+
+    seq_lens: Tensor
+    max_seq_len: int
+    slot_mapping: Tensor
+    num_decodes: int
+    num_decode_tokens: int
+    num_prefills: int
+    num_prefill_tokens: int
+    decode: IndexerDecode | None = None
+    prefill: IndexerPrefill | None = None
+
+
+def batch(
+    queries: Sequence[int],
+    lens: Sequence[int],
+    *,
+    facts: Facts | None = None,
+    block: int = BLOCK,
+    prefilling: Sequence[bool] | None = None,
+) -> Batch:
+    """Return the batch of these query and sequence lengths; request r owns the blocks from r * columns + 1 on."""
+    facts = facts or Facts()
+    start_loc = [0]
+    for length in queries:
+        start_loc.append(start_loc[-1] + length)
+    longest = max(lens, default=0)
+    columns = max(-(-facts.padded_rows(longest) // block), 1)
+    table = torch.zeros(len(lens), columns, dtype=torch.int32)
+    slots, positions = [], []
+    for row, (length, total) in enumerate(zip(queries, lens, strict=True)):
+        if total:
+            table[row] = row * columns + 1 + torch.arange(columns)
+        for position in range(total - length, total) if total else [0] * length:
+            positions.append(position)
+            turn, rest = divmod(position, facts.virtual_block)
+            local = turn * facts.dcp_interleave + rest % facts.dcp_interleave
+            mine = bool(total) and rest // facts.dcp_interleave == facts.dcp_rank
+            slots.append(int(table[row, local // block]) * block + local % block if mine else -1)
+    return Batch(
+        query_start_loc=ints(start_loc),
+        query_start_loc_cpu=ints(start_loc),
+        seq_lens=ints(lens),
+        num_reqs=len(lens),
+        num_actual_tokens=start_loc[-1],
+        max_query_len=max(queries, default=0),
+        max_seq_len=longest,
+        block_table_tensor=table,
+        slot_mapping=torch.tensor(slots, dtype=torch.int64),
+        positions=torch.tensor(positions, dtype=torch.int64),
+        is_prefilling=None if prefilling is None else torch.tensor(prefilling),
+        seq_lens_cpu_upper_bound=ints(lens),
+    )
+
+
+def chunked_context(
+    of: Batch, first: int, workspace_rows: int, facts: Facts, *, split: int | None = None
+) -> ChunkedContext | None:
+    """Return the context plan of the requests from ``first`` on: one request a chunk, split at ``split`` tokens."""
+    queries = torch.diff(of.query_start_loc_cpu)[first:].tolist()
+    context = [int(total) - query for total, query in zip(of.seq_lens[first:].tolist(), queries, strict=True)]
+    if max(context, default=0) <= 0:
+        return None
+    offsets = [0]
+    for query in queries:
+        offsets.append(offsets[-1] + query)
+    chunks: list[ContextChunk] = []
+    step = split or workspace_rows
+    for row, total in enumerate(context):
+        for start in range(0, total, step):
+            length = min(step, total - start)
+            local = facts.padded_rows(start + length) - facts.padded_rows(start)
+            chunk = ContextChunk(
+                index=len(chunks),
+                request_slice=slice(row, row + 1),
+                token_slice=slice(offsets[row], offsets[row + 1]),
+                continuation_token_end=offsets[row + 1],
+                is_continuation=start > 0,
+                num_context_tokens=length,
+                query_start_loc=ints([0, queries[row]]),
+                max_query_len=queries[row],
+                cu_seq_lens=ints([0, length]),
+                starts=ints([facts.padded_rows(start)]),
+                max_seq_len=length,
+                seq_lens=ints([length]),
+                token_to_seq=torch.zeros(length, dtype=torch.int32),
+                all_rows_active=queries[row] > 0,
+                num_local_context_tokens=local,
+            )
+            if facts.dcp_size > 1:
+                chunk.padded_local_seq_lens = [local]
+                ranks = range(facts.dcp_size)
+                chunk.local_context_lens_allranks = [[facts.local_len(total, rank) for rank in ranks]]
+                chunk.padded_local_cu_seq_lens = ints([0, local])
+                chunk.padded_local_token_to_seq = torch.zeros(local, dtype=torch.int32)
+                chunk.local_starts = [facts.padded_rows(start)]
+            chunks.append(chunk)
+    return ChunkedContext(
+        context_lens=ints(context),
+        workspace=torch.zeros(workspace_rows, 2),
+        chunks=chunks,
+        context_lens_list=context,
+        empty_token_slices=[slice(offsets[row], offsets[row + 1]) for row, own in enumerate(context) if not own],
+    )
+
+
+def field_context(of: Batch, first: int, chunk: int) -> FieldContext:
+    """Return the plan in the shape up to 0.27: every prefill in every chunk of ``chunk`` tokens."""
+    context = (of.seq_lens - torch.diff(of.query_start_loc_cpu))[first:].tolist()
+    rounds = -(-max(context) // chunk)
+    lens = [[min(max(total - chunk * index, 0), chunk) for total in context] for index in range(rounds)]
+    totals = [sum(row) for row in lens]
+    cu = [[sum(row[:upto]) for upto in range(len(row) + 1)] for row in lens]
+    owners = torch.zeros(rounds, max(totals), dtype=torch.int32)
+    for index, row in enumerate(lens):
+        owners[index, : totals[index]] = torch.repeat_interleave(torch.arange(len(row)), torch.tensor(row))
+    return FieldContext(
+        cu_seq_lens=ints(cu),
+        starts=ints([[chunk * index] * len(context) for index in range(rounds)]),
+        seq_tot=totals,
+        max_seq_lens=[max(row) for row in lens],
+        seq_lens=ints(lens),
+        workspace=torch.zeros(chunk * len(context), 2),
+        token_to_seq=owners,
+        chunk_total_token=totals,
+        has_empty_context=[0 in row for row in lens],
+    )
+
+
+def prefill(of: Batch, decodes: int, facts: Facts, *, split: int | None = None) -> Prefill | None:
+    """Return the prefill record of the requests behind the decodes."""
+    if decodes == of.num_reqs:
+        return None
+    queries = torch.diff(of.query_start_loc_cpu)[decodes:]
+    return Prefill(
+        block_table=of.block_table_tensor[decodes:],
+        query_start_loc=of.query_start_loc[decodes:] - of.query_start_loc[decodes],
+        max_query_len=int(queries.max()),
+        chunked_context=chunked_context(of, decodes, facts.context_rows or 64, facts, split=split),
+        query_lens_cpu=queries,
+    )
+
+
+def _common(of: Batch, decodes: int) -> dict[str, Any]:
+    return {
+        "num_reqs": of.num_reqs,
+        "max_query_len": of.max_query_len,
+        "max_seq_len": of.max_seq_len,
+        "num_actual_tokens": of.num_actual_tokens,
+        "query_start_loc": of.query_start_loc,
+        "slot_mapping": of.slot_mapping,
+        "num_decodes": decodes,
+        "num_decode_tokens": int(of.query_start_loc_cpu[decodes]),
+        "num_prefills": of.num_reqs - decodes,
+    }
+
+
+def dense(of: Batch, decodes: int, facts: Facts | None = None, *, split: int | None = None) -> Dense:
+    """Return dense metadata with ``decodes`` leading decodes."""
+    facts = facts or Facts()
+    metadata = Dense(**_common(of, decodes), prefill=prefill(of, decodes, facts, split=split))
+    if decodes:
+        own = of.seq_lens[:decodes]
+        local = ints([facts.local_len(length) for length in own.tolist()]) if facts.dcp_size > 1 else own
+        metadata.decode = Decode(of.block_table_tensor[:decodes], local, own if facts.dcp_size > 1 else None)
+    return metadata
+
+
+def _sparse_fields(of: Batch, decodes: int, facts: Facts, rows: int) -> dict[str, Any]:
+    queries = torch.diff(of.query_start_loc_cpu)
+    record = prefill(of, decodes, facts)
+    owners = torch.repeat_interleave(torch.arange(of.num_reqs, dtype=torch.int32), queries.long())
+    return {
+        "prefill": record,
+        "block_table": of.block_table_tensor,
+        "req_id_per_token": owners[:rows],
+        "seq_lens": of.seq_lens,
+        "decode_max_query_len": int(queries[:decodes].max()) if decodes else 0,
+        "prefill_max_seq_len": int(of.seq_lens[decodes:].max()) if record is not None else 0,
+    }
+
+
+def sparse(of: Batch, decodes: int, facts: Facts | None = None) -> Sparse:
+    """Return sparse metadata."""
+    facts = facts or Facts()
+    return Sparse(**_common(of, decodes), **_sparse_fields(of, decodes, facts, of.num_actual_tokens))
+
+
+def aiter(of: Batch, decodes: int, facts: Facts | None = None, *, topk: int = TOPK) -> Aiter:
+    """Return sparse metadata with aiter's tables: every token is a row."""
+    facts = facts or Facts()
+    rows = of.num_actual_tokens
+    metadata = Aiter(**_common(of, decodes), **_sparse_fields(of, decodes, facts, rows))
+    assert of.positions is not None
+    counts = torch.clamp(of.positions + 1, max=topk)
+    metadata.topk_tokens = topk
+    metadata.qo_indptr = torch.arange(rows + 1, dtype=torch.int32)
+    metadata.paged_kv_last_page_len = torch.ones(rows, dtype=torch.int32)
+    metadata.paged_kv_indptr = ints([0, *torch.cumsum(counts, 0).tolist()])
+    metadata.paged_kv_indices = torch.zeros(rows * topk, dtype=torch.int32)
+    metadata.attn_out_dtype = torch.bfloat16
+    return metadata
+
+
+def indexer(of: Batch, decodes: int, facts: Facts | None = None, *, cuts: Sequence[int] = ()) -> Indexer:
+    """Return the indexer's record: native decode, one prefill run cut behind ``cuts`` of its tokens."""
+    facts = facts or Facts()
+    tokens = int(of.query_start_loc_cpu[decodes])
+    metadata = Indexer(
+        seq_lens=of.seq_lens,
+        max_seq_len=of.max_seq_len,
+        slot_mapping=of.slot_mapping,
+        num_decodes=decodes,
+        num_decode_tokens=tokens,
+        num_prefills=of.num_reqs - decodes,
+        num_prefill_tokens=of.num_actual_tokens - tokens,
+    )
+    queries = torch.diff(of.query_start_loc_cpu)
+    if decodes:
+        metadata.decode = _indexer_decode(of, queries[:decodes], facts)
+    if decodes < of.num_reqs:
+        metadata.prefill = IndexerPrefill(_indexer_chunks(of, decodes, facts, cuts))
+    return metadata
+
+
+def _indexer_decode(of: Batch, queries: Tensor, facts: Facts) -> IndexerDecode:
+    width = int(queries.max())
+    lens = of.seq_lens[: len(queries), None] - width + 1 + torch.arange(width)
+    lens = ints(lens.clamp(min=0))
+    own = lens
+    if facts.dcp_size > 1:
+        own = ints([[facts.local_len(length) for length in row] for row in lens.tolist()])
+    return IndexerDecode(
+        block_table=of.block_table_tensor[: len(queries)],
+        seq_lens=own // facts.compress_ratio,
+        decode_lens=queries,
+        requires_padding=bool((queries != width).any()),
+        schedule_metadata=torch.zeros(3, 2, dtype=torch.int32),
+        global_seq_lens=lens if facts.dcp_size > 1 else None,
+    )
+
+
+def _indexer_chunks(of: Batch, decodes: int, facts: Facts, cuts: Sequence[int]) -> list[IndexerChunk]:
+    first = int(of.query_start_loc_cpu[decodes])
+    states = (of.seq_lens[decodes:] // facts.compress_ratio).tolist()
+    ranks = [[facts.local_len(count, rank) for count in states] for rank in range(facts.dcp_size)]
+    own = ranks[facts.dcp_rank] if facts.dcp_size > 1 else states
+    bounds = []
+    for row, query in enumerate(torch.diff(of.query_start_loc_cpu)[decodes:].tolist()):
+        total = int(of.seq_lens[decodes + row])
+        for position in range(total - query, total):
+            seen = (position + 1) // facts.compress_ratio
+            start = sum(own[:row])
+            bounds.append((start, start + (facts.local_len(seen) if facts.dcp_size > 1 else seen)))
+    edges = [0, *cuts, len(bounds)]
+    chunks = []
+    for start, end in zip(edges, edges[1:], strict=False):
+        chunks.append(
+            IndexerChunk(
+                block_table=of.block_table_tensor[decodes:],
+                cu_seqlen_ks=ints([low for low, _ in bounds[start:end]]),
+                cu_seqlen_ke=ints([high for _, high in bounds[start:end]]),
+                cu_seq_lens=ints([sum(states[:upto]) for upto in range(len(states) + 1)]),
+                token_to_seq=torch.repeat_interleave(
+                    torch.arange(len(states), dtype=torch.int32), torch.tensor(states)
+                ),
+                total_seq_lens=sum(states),
+                token_start=first + start,
+                token_end=first + end,
+                num_reqs=len(states),
+                skip_kv_gather=start > 0,
+                local_cu_seq_lens=ints([sum(own[:upto]) for upto in range(len(own) + 1)]),
+                local_total_seq_lens=sum(own),
+                max_local_total_seq_lens=max(map(sum, ranks)) if facts.dcp_size > 1 else sum(own),
+            )
+        )
+    return chunks

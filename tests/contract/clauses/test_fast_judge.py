@@ -1,0 +1,170 @@
+"""The proofs of the usual step say yes only where no clause objects, on random legal records and on planted faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mla_contract.contract.clauses.clause import Clause, Tier
+from mla_contract.contract.clauses.fast_judge import NEEDS, structure_holds, values_hold
+from mla_contract.contract.clauses.judge import all_clauses, judge
+from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.clauses.usual import PROVEN, PROVEN_IN_ORDER, prove_structure
+from mla_contract.contract.clauses.usual_context import (
+    PROVEN_CONTEXT,
+    PROVEN_CONTEXT_VALUES,
+    prove_context,
+    prove_context_values,
+)
+from mla_contract.contract.clauses.usual_values import PROVEN_VALUES, prove_values
+from tests.contract.clauses.cases import ALL_DECODES, CASES, PLAIN, SHARED, subject
+
+ROUNDS = 500
+BY_ID = {clause.id: clause for clause in all_clauses()}
+
+
+def _random_subject(rng: np.random.Generator, kind: str) -> Subject:
+    """Return a legal subject: decodes, then prefills with or without context, sometimes with padding or flags."""
+    threshold = int(rng.integers(1, 4))
+    decodes, prefills = int(rng.integers(0, 7)), int(rng.integers(0, 5))
+    if rng.random() < 0.3:
+        prefills = 0
+    decodes = max(decodes, 1 - prefills)
+    own = np.ones(decodes, np.int64) if rng.random() < 0.5 else rng.integers(1, threshold + 1, decodes)
+    long = rng.integers(threshold + 1, threshold + 9, prefills)
+    queries = np.concatenate([own, long])
+    cached = rng.integers(1, 20, len(queries))
+    if prefills and rng.random() < 0.3:
+        cached[-1] = 0
+    lens = queries + cached
+    padding = int(rng.integers(1, 3)) if not prefills and rng.random() < 0.2 else 0
+    facts = replace(
+        PLAIN,
+        decode_threshold=threshold,
+        num_blocks=1000,
+        context_rows=int(rng.choice([8, 32, 64])),
+        max_num_seqs=None,
+        indexer_rows=1000,
+        capturing=bool(rng.random() < 0.1),
+        short_extends_are_decodes=bool(rng.random() < 0.5),
+    )
+    made = subject(
+        kind,
+        facts,
+        [*queries.tolist(), *[0] * padding],
+        [*lens.tolist(), *[0] * padding],
+        decodes + padding,
+        declaration=SHARED if rng.random() < 0.3 else None,
+        prefilling=[False] * decodes + [True] * prefills + [False] * padding if rng.random() < 0.2 else None,
+    )
+    if rng.random() < 0.1:
+        made = replace(made, declaration=ALL_DECODES)
+    return made
+
+
+def _records(record: Any) -> Iterator[Any]:
+    """Yield a record and the records inside it."""
+    yield record
+    for one in fields(record):
+        value = getattr(record, one.name)
+        for inner in value if isinstance(value, list) else [value]:
+            if is_dataclass(inner):
+                yield from _records(inner)
+
+
+def _plant(rng: np.random.Generator, made: Subject) -> None:
+    """Change one number of one array, one length, or one scalar."""
+    records = [*_records(made.batch), *_records(made.metadata)]
+    record = records[int(rng.integers(len(records)))]
+    name = str(rng.choice([one.name for one in fields(record)]))
+    value = getattr(record, name)
+    step = int(rng.choice([-7, -1, 1, 1, 5]))
+    if isinstance(value, torch.Tensor) and value.numel():
+        if rng.random() < 0.8:
+            changed = value.clone()
+            flat = changed.reshape(-1)
+            at = int(rng.integers(flat.numel()))
+            flat[at] = not flat[at] if value.dtype is torch.bool else flat[at] + step
+            setattr(record, name, changed)
+        else:
+            setattr(record, name, value[:-1])
+    elif isinstance(value, bool):
+        setattr(record, name, not value)
+    elif isinstance(value, int):
+        setattr(record, name, max(value + step, 0))
+    elif isinstance(value, slice):
+        setattr(record, name, slice(value.start, value.stop + 1))
+    elif isinstance(value, list) and value and isinstance(value[0], int):
+        setattr(record, name, [*value[:-1], value[-1] + step])
+
+
+def _proven(made: Subject) -> frozenset[str]:
+    """Return the ids of the clauses that the proofs cover for a subject."""
+    if made.is_indexer:
+        return frozenset()
+    prefill = made.prefill
+    step = prove_structure(made.metadata, made.batch, made.facts, made.declaration, prefill)
+    if step is None:
+        return frozenset()
+    found = PROVEN | (PROVEN_IN_ORDER if step.in_order else frozenset())
+    values = prove_values(step, made.metadata, made.batch, made.facts)
+    found |= PROVEN_VALUES if values else frozenset()
+    if getattr(prefill, "chunked_context", None) is not None and prove_context(step, made.facts, prefill):
+        found |= PROVEN_CONTEXT
+        found |= PROVEN_CONTEXT_VALUES if values and prove_context_values(step, prefill) else frozenset()
+    return found
+
+
+def _assert_fast_agrees(made: Subject) -> tuple[frozenset[str], bool]:
+    """Assert that proofs and fast path say what the clauses say; return what is proven and whether all is fine."""
+    proven = _proven(made)
+    objecting = {code for code in proven if BY_ID[code].check(made)}
+    assert not objecting, (objecting, made)
+    for tier, fast in ((Tier.STRUCTURAL, structure_holds(made)), (Tier.VALUES, values_hold(made))):
+        outcome = judge(made, tier)
+        assert not (fast and outcome.violations), (outcome.violations, made)
+        decided = not any(reason.startswith("undecidable") for reason in outcome.skipped.values())
+        assert fast or outcome.violations or not decided, (tier, made)
+    return proven, outcome.violations == ()
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "aiter", "indexer"])
+def test_fast_judge_on_random_records_agrees_with_the_clauses(kind: str) -> None:
+    """Fine by the fast path exactly when no clause reports; legal records are fine, and most are proven."""
+    rng = np.random.default_rng(7)
+    usual = whole = broken = 0
+    for _ in range(ROUNDS):
+        made = _random_subject(rng, kind)
+        proven, _ = _assert_fast_agrees(made)
+        usual += proven >= PROVEN
+        whole += proven >= PROVEN_VALUES
+        for _ in range(2):
+            _plant(rng, made)
+            made = replace(made)  # a subject keeps what it has computed
+            broken += not _assert_fast_agrees(made)[1]
+    assert broken > ROUNDS // 2
+    assert kind == "indexer" or (usual > ROUNDS // 2 and whole > ROUNDS // 3)
+
+
+@pytest.mark.parametrize("clause", all_clauses(), ids=lambda clause: clause.id)
+def test_fast_judge_on_the_cases_agrees_with_the_clauses(clause: Clause) -> None:
+    """The table's good and bad subjects are judged alike by both paths."""
+    _assert_fast_agrees(CASES[clause.id].good())
+    _assert_fast_agrees(CASES[clause.id].bad())
+
+
+@pytest.mark.parametrize("code", list(NEEDS))
+def test_clause_left_out_for_its_facts_reports_nothing(code: str) -> None:
+    """Where the facts that a clause needs are not given, it reports nothing, whatever the subject."""
+    checked = 0
+    for case in CASES.values():
+        for made in (case.good(), case.bad()):
+            if not NEEDS[code](made.facts):
+                assert BY_ID[code].check(made) == ()
+                checked += 1
+    assert checked

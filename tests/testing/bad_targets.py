@@ -1,0 +1,79 @@
+"""Targets with one fault each, made of the reference target; the suite must name the clause that each breaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from mla_contract.testing.field_faults import without
+from mla_contract.testing.lowering import Kind
+from mla_contract.testing.targets import ReferenceTarget
+
+
+def good() -> ReferenceTarget:
+    """Return the target without a fault."""
+    return ReferenceTarget(Kind.DENSE)
+
+
+class StaleTail(ReferenceTarget):
+    """Writes live rows of a persistent buffer, and leaves those of padding requests as the last step left them."""
+
+    def __init__(self) -> None:
+        super().__init__(Kind.DENSE)
+        self._lens = torch.zeros(256, dtype=torch.int32)
+
+    def build(self, batch: Any) -> Any:
+        """Return metadata with decode lengths in the buffer."""
+        metadata = super().build(batch)
+        if metadata.decode is not None:
+            lens = metadata.decode.seq_lens
+            live = int((lens > 0).sum())
+            self._lens[:live] = lens[:live]
+            metadata.decode.seq_lens = self._lens[: len(lens)]
+        return metadata
+
+
+class MissingField(ReferenceTarget):
+    """Forgets a count that the shared layer reads."""
+
+    def build(self, batch: Any) -> Any:
+        """Return metadata without ``num_decode_tokens``."""
+        return without(super().build(batch), "num_decode_tokens")
+
+
+class WrongSplit(ReferenceTarget):
+    """Routes every decode as a prefill."""
+
+    def __init__(self) -> None:
+        super().__init__(Kind.DENSE)
+
+    def build(self, batch: Any) -> Any:
+        """Return metadata split with a threshold of 0."""
+        own = self.setup
+        self.setup = replace(own, config=replace(own.config, decode_threshold=0, next_n=1, check_order=False))
+        try:
+            return super().build(batch)
+        finally:
+            self.setup = own
+
+
+class MovedBuffer(ReferenceTarget):
+    """Returns a new array where a captured graph reads a persistent one."""
+
+    def build(self, batch: Any) -> Any:
+        """Return metadata with copied request ids."""
+        metadata = super().build(batch)
+        metadata.req_id_per_token = metadata.req_id_per_token.clone()
+        return metadata
+
+
+class Raising(ReferenceTarget):
+    """Raises on a batch with padding."""
+
+    def build(self, batch: Any) -> Any:
+        """Return metadata, or raise."""
+        if int(batch.seq_lens.min()) == 0:
+            raise ValueError("padding")
+        return super().build(batch)

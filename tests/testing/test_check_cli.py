@@ -1,0 +1,71 @@
+"""The command ``check`` prints what holds, what is violated and what was skipped; ``explain`` knows clauses."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from mla_contract.cli import app
+from mla_contract.testing import scoreboard
+from mla_contract.testing.corpus import conformance_batches
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def _few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check three batches: the command is the same for all."""
+    names = ("mixed_small", "ubatch_cudagraph_padding_padded", "kimi_k3_prefill_context")
+    chosen = {name: conformance_batches()[name] for name in names}
+    monkeypatch.setattr(scoreboard, "conformance_batches", lambda: chosen)
+
+
+def test_check_without_targets_shows_the_references() -> None:
+    """Where nothing is registered the reference builders are checked, and nothing is violated."""
+    done = RUNNER.invoke(app, ["check", "--reference"])
+    assert done.exit_code == 0, done.output
+    assert "reference indexer" in done.output and "context_values" in done.output
+    assert "!" not in done.output.partition("structure")[2]
+
+
+def test_check_of_bad_target_prints_the_violation() -> None:
+    """A violated clause stands in the table and below it, with its batch; the exit code is 1."""
+    done = RUNNER.invoke(app, ["check", "tests.testing.bad_targets:StaleTail"])
+    assert done.exit_code == 1
+    assert "! MLA333" in done.output
+    assert "batch ubatch_cudagraph_padding_padded" in done.output
+    assert "expected" in done.output and "mla-contract explain MLA333" in done.output
+
+
+def test_check_of_good_target_exits_with_0() -> None:
+    """A target that is named is checked alone."""
+    done = RUNNER.invoke(app, ["check", "tests.testing.bad_targets:good"])
+    assert done.exit_code == 0, done.output
+    assert "reference" not in done.output
+
+
+def test_check_with_verbose_says_why_clauses_were_skipped() -> None:
+    """Every skipped clause has its reason."""
+    done = RUNNER.invoke(app, ["check", "tests.testing.bad_targets:good", "--verbose"])
+    assert "MLA401 skipped: needs evidence.workspace" in done.output
+
+
+def test_check_of_unknown_target_exits_with_2() -> None:
+    """A name that cannot be imported is an error with help."""
+    done = RUNNER.invoke(app, ["check", "not_there:factory"])
+    assert done.exit_code == 2
+    assert "not_there cannot be imported" in done.output
+
+
+@pytest.mark.parametrize("code", ["MLA203", "mla107"])
+def test_explain_of_clause_prints_its_page(code: str) -> None:
+    """Clauses and structural faults are explained beside rules."""
+    done = RUNNER.invoke(app, ["explain", code])
+    assert done.exit_code == 0
+    assert code.upper() in done.output and "Smallest example" in done.output
+
+
+def test_explain_of_unknown_clause_exits_with_2() -> None:
+    """A code that neither rules nor clauses have is an error; one of a rule is still explained."""
+    assert RUNNER.invoke(app, ["explain", "MLA999"]).exit_code == 2
+    assert RUNNER.invoke(app, ["explain", "REQ001"]).exit_code == 0
