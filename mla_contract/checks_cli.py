@@ -42,6 +42,7 @@ def check(
     with reported_errors():
         from rich.console import Console
 
+        from mla_contract.doctor import provider_lines, provider_reasons
         from mla_contract.testing.scoreboard import score_targets
 
         console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
@@ -50,6 +51,7 @@ def check(
             cards = score_targets(_chosen(targets or [], reference), lambda name: line.update(f"checking {name}"))
         console.print(_table(cards))
         _print_details(cards, console, verbose=verbose)
+        console.print("\n".join(provider_lines(provider_reasons())), markup=False)
         if any(card.reason for card in cards):
             raise typer.Exit(EXIT_NOT_CHECKED)
         raise typer.Exit(0 if all(card.is_clean for card in cards) else EXIT_VIOLATED)

@@ -62,6 +62,20 @@ def seam(
         audit_cli.write_result(text, output)
 
 
+@app.command()
+def doctor() -> None:
+    """Say what is installed, what the validator would wrap, and which kernel providers can run here.
+
+    Exit codes: 0 the validator can work here, or there is no vLLM; 2 something keeps it from working.
+    """
+    with audit_cli.reported_errors():
+        from mla_contract.doctor import diagnose, render
+
+        found = diagnose()
+        audit_cli.write_result(render(found), None)
+        raise typer.Exit(audit_cli.EXIT_FAILED if found.faults else 0)
+
+
 def main() -> None:
     """Run the command line."""
     try:

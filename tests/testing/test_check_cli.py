@@ -38,10 +38,12 @@ def test_check_of_bad_target_prints_the_violation() -> None:
 
 
 def test_check_of_good_target_exits_with_0() -> None:
-    """A target that is named is checked alone."""
+    """A target that is named is checked alone, and the providers of this machine stand below with their reasons."""
     done = RUNNER.invoke(app, ["check", "tests.testing.bad_targets:good"])
     assert done.exit_code == 0, done.output
-    assert "reference" not in done.output
+    table, _, providers = done.output.partition("providers of ")
+    assert "reference" not in table
+    assert "aiter" in providers and "can run" in providers
 
 
 def test_check_with_verbose_says_why_clauses_were_skipped() -> None:

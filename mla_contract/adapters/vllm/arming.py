@@ -1,0 +1,96 @@
+"""Arming the validator in one process: wrap the choke points, and say so in one line."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from threading import Lock
+
+from mla_contract.adapters.vllm.choke import wrap_choke_points
+from mla_contract.adapters.vllm.installed import installed_release, nearest_profile
+from mla_contract.adapters.vllm.watch import Watch
+from mla_contract.runtime.settings import Mode, Settings, settings_from_environment
+
+logger = logging.getLogger("mla_contract")
+_lock = Lock()
+_armed: Armed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """What was armed in this process.
+
+    Attributes:
+        settings: Mode and tier.
+        release: The installed vLLM.
+        minor: Minor release of the profile in use.
+        choke_points: What was wrapped.
+        watch: What looks at the builds.
+    """
+
+    settings: Settings
+    release: str
+    minor: str
+    choke_points: tuple[str, ...]
+    watch: Watch
+
+
+def arm() -> Armed | None:
+    """Wrap the choke points, and log one line; a second call changes nothing.
+
+    Returns:
+        What is armed, or None when the environment sets no mode.
+
+    Raises:
+        InvalidContract: If a variable holds an unknown word.
+    """
+    global _armed
+    settings = settings_from_environment()
+    if settings.mode is Mode.OFF:
+        return None
+    with _lock:
+        if _armed is None:
+            _armed = _arm(settings)
+    return _armed
+
+
+def _arm(settings: Settings) -> Armed:
+    """Do it, once."""
+    release = installed_release() or "unknown"
+    nearest = nearest_profile(release)
+    watch = Watch(nearest.minor)
+    points = wrap_choke_points(watch)
+    adopt_engine_log()
+    if points:
+        logger.info(
+            "metadata contract armed: mode %s, tier %s, vLLM %s, profile %s%s, at %s",
+            settings.mode.value,
+            settings.tier.value,
+            release,
+            nearest.minor,
+            "" if nearest.is_exact else " (the nearest)",
+            ", ".join(points),
+        )
+    else:
+        logger.error("metadata contract NOT armed: vLLM %s has no known choke point", release)
+    return Armed(settings, release, nearest.minor, points, watch)
+
+
+def adopt_engine_log() -> None:
+    """Make our lines visible: through vLLM's handlers, or through our own while vLLM has not set up its logging yet.
+
+    Whoever configured our logger, or the root logger, keeps what was configured.
+    """
+    if logger.handlers or logging.getLogger().handlers:
+        return
+    for handler in logging.getLogger("vllm").handlers or [_own_handler()]:
+        logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def _own_handler() -> logging.Handler:
+    """Return a handler that writes to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(asctime)s [%(name)s pid=%(process)d] %(message)s"))
+    return handler

@@ -1,0 +1,1 @@
+"""Tiny random models for runs of the real engine on a CPU; nothing is downloaded."""

@@ -1,0 +1,28 @@
+"""vLLM's own sparse builder and indexer builder in the CPU engine: metadata that we did not build, and no violation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.engine.runs import run_engine
+
+pytestmark = pytest.mark.slow
+
+OPTIONS = '{"max_tokens": 12, "block_size": 64, "num_blocks": 64}'
+
+
+@pytest.mark.parametrize("tier", ["structural", "values"])
+def test_engine_of_vllms_sparse_builders_has_no_violation(
+    sparse_model: Path, site: Callable[[str], Path], tier: str
+) -> None:
+    """Every build of both builders passes in ``error``, with chunked prompts and mixed steps."""
+    run = run_engine(sparse_model, "error", tier, site("in_tree_sparse"), OPTIONS)
+    assert run.outcome["error"] == "", run.outcome["message"]
+    steps = str(run.outcome["steps"][0])
+    (indexer,) = run.lines_of("DeepseekV32IndexerMetadata  broken: ")
+    (sparse,) = run.lines_of("sparse  Metadata  broken: ")
+    assert indexer.split() == [steps, "indexer", "DeepseekV32IndexerMetadata", "broken:", "0"]
+    assert sparse.split() == [steps, "sparse", "Metadata", "broken:", "0"]
