@@ -365,8 +365,8 @@ def test_version_is_printed() -> None:
 def test_help_imports_no_heavy_module() -> None:
     """Start-up pays for typer alone."""
     program = (
-        "import sys\nfrom mla_contract.cli import main\nsys.argv = ['mla-contract', '--version']\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "import sys\nfrom mla_contract.cli import app\nsys.argv = ['mla-contract', '--version']\n"
+        "try:\n    app()\nexcept SystemExit:\n    pass\n"
         "heavy = {'pydantic', 'numpy', 'torch', 'jaxtyping', 'mla_contract.audit.run', 'mla_contract.audit.project'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
