@@ -30,8 +30,6 @@ class ChunkView:
         starts: Array of first positions: local ones under DCP.
         token_to_seq: Array of owners.
         record: The chunk's own record; None in the shape of parallel lists.
-        padded_cu_seq_lens: Array of prefix sums of ``padded_local``; None where the record has none.
-        padded_token_to_seq: Array of owners of the padded local rows; None where the record has none.
     """
 
     path: str
@@ -46,8 +44,6 @@ class ChunkView:
     starts: Any
     token_to_seq: Any
     record: Any = None
-    padded_cu_seq_lens: Any = None
-    padded_token_to_seq: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +102,6 @@ def _chunk_shape(record: Any) -> ContextView:
                 chunk.starts,
                 chunk.token_to_seq,
                 chunk,
-                getattr(chunk, "padded_local_cu_seq_lens", None),
-                getattr(chunk, "padded_local_token_to_seq", None),
             )
         )
     context_lens = tuple(record.context_lens_list)
@@ -127,7 +121,6 @@ def _field_shape(record: Any) -> ContextView:
     padded = record.padded_local_chunk_seq_lens
     matrix = host_copy(record.seq_lens)
     rows = [] if matrix is None else list(matrix)
-    padded_sums = getattr(record, "padded_local_cu_seq_lens", None)
     chunks = tuple(
         ChunkView(
             f"seq_lens[{index}]",
@@ -141,7 +134,6 @@ def _field_shape(record: Any) -> ContextView:
             record.cu_seq_lens[index],
             record.starts[index],
             record.token_to_seq[index],
-            padded_cu_seq_lens=None if padded_sums is None else padded_sums[index],
         )
         for index, row in enumerate(rows)
     )

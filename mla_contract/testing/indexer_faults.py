@@ -23,14 +23,14 @@ INDEXER: tuple[Line, ...] = (
     *shifts("metadata.max_seq_len", "MLA244", "MLA244"),
     ("forgotten record", "metadata.decode", put("metadata.decode", None), "MLA342"),
     ("forgotten record", "metadata.prefill", put("metadata.prefill", None), "MLA342"),
-    *rows("metadata.seq_lens", "MLA107 MLA351"),
+    *rows("metadata.seq_lens", "MLA107"),
     ("row too few", "metadata.slot_mapping", cut("metadata.slot_mapping"), "MLA107 MLA208"),
     *rows("metadata.decode.block_table", "MLA107 MLA343", "metadata.decode.decode_lens metadata.decode.seq_lens"),
     *rows("metadata.decode.seq_lens", "MLA107 MLA343", "metadata.decode.decode_lens"),
     *rows("metadata.decode.decode_lens", "MLA107 MLA343"),
     *elements("metadata.decode.seq_lens", (0, 0), "MLA348"),
     ("element too large", "metadata.decode.decode_lens", poke("metadata.decode.decode_lens", 1, 8), "MLA347"),
-    ("element too small", "metadata.decode.decode_lens", poke("metadata.decode.decode_lens", 1, 1), "MLA353"),
+    ("element too small", "metadata.decode.decode_lens", poke("metadata.decode.decode_lens", 1, 1), "MLA347 MLA348"),
     ("swapped rows", "metadata.decode.seq_lens", flip("metadata.decode.seq_lens"), "MLA348"),
     ("swapped rows", "metadata.decode.block_table", flip("metadata.decode.block_table"), "MLA335"),
     ("cached for total", "metadata.decode.seq_lens", put("metadata.decode.seq_lens", lambda old: old - 2), "MLA348"),
@@ -124,7 +124,7 @@ DCP: tuple[Line, ...] = (
         "MLA350",
     ),
     *elements("metadata.decode.global_seq_lens", (0, 0), "MLA350"),
-    *rows("metadata.decode.global_seq_lens", "MLA352"),
+    *rows("metadata.decode.global_seq_lens", "MLA107 MLA343 MLA350"),
 )
 PADDED: tuple[Line, ...] = (
     (

@@ -7,7 +7,7 @@ import numpy as np
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
 from mla_contract.contract.clauses.host import host_ints
 from mla_contract.contract.clauses.prefill import compare_tables
-from mla_contract.contract.clauses.subject import Ints, Subject, largest
+from mla_contract.contract.clauses.subject import Ints, Subject
 
 
 def _dense(subject: Subject) -> bool:
@@ -20,33 +20,13 @@ def row_lens(subject: Subject, rows: int) -> Ints | None:
     if decodes is None or tokens is None:
         return None
     lens = subject.seq_lens[:decodes]
-    return lens if rows == decodes else _token_lens(subject, rows)
-
-
-def _token_lens(subject: Subject, rows: int) -> Ints:
-    """Return the cache length that each decode token sees; 0 on rows behind the live tokens."""
-    decodes = subject.num_decodes or 0
-    lens, queries = subject.seq_lens[:decodes], subject.device_query_lens[:decodes]
+    if rows == decodes:
+        return lens
+    queries = subject.device_query_lens[:decodes]
     owner = np.repeat(np.arange(decodes), queries)
     offset = np.arange(len(owner)) - subject.device_start_loc[owner]
     expanded = np.maximum(lens[owner] - queries[owner] + offset + 1, 0)
     return np.concatenate([expanded, np.zeros(max(rows - len(owner), 0), np.int64)])[:rows]
-
-
-def rows_are_ambiguous(subject: Subject, rows: int) -> bool:
-    """Return whether rows may be requests or tokens: the counts are equal by padding, though a query has many."""
-    decodes = subject.num_decodes
-    if decodes is None or not rows == decodes == subject.num_decode_tokens:
-        return False
-    return largest(subject.device_query_lens[:decodes]) > 1
-
-
-def row_readings(subject: Subject, rows: int) -> tuple[Ints, ...]:
-    """Return each legal ``row_lens``: by request first, and by token too where the counts do not tell which."""
-    lens = row_lens(subject, rows)
-    if lens is None:
-        return ()
-    return (lens, _token_lens(subject, rows)) if rows_are_ambiguous(subject, rows) else (lens,)
 
 
 @clause(
@@ -167,10 +147,8 @@ def check_decode_table(subject: Subject) -> Found:
         return lacks("metadata.decode and facts.kernel_block_size")
     own = host_ints(subject.decode.block_table)
     table, lens = host_ints(subject.batch.block_table_tensor), subject.seq_lens
-    requests = np.arange(subject.num_decodes)
-    readings = [requests] if len(own) == subject.num_decodes else []
-    if not readings or rows_are_ambiguous(subject, len(own)):
-        readings.append(np.repeat(requests, subject.device_query_lens[: subject.num_decodes]))
-    path, span = f"{subject.name}.decode.block_table", size * subject.facts.dcp_size
-    found = [compare_tables(path, own[: len(rows)], table[rows], lens[rows], span) for rows in readings]
-    return FINE if FINE in found else found[0]
+    rows = np.arange(subject.num_decodes)
+    if len(own) != subject.num_decodes:
+        rows = np.repeat(rows, subject.device_query_lens[: subject.num_decodes])
+    span = size * subject.facts.dcp_size
+    return compare_tables(f"{subject.name}.decode.block_table", own[: len(rows)], table[rows], lens[rows], span)

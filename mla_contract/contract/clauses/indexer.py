@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.decode import row_readings
+from mla_contract.contract.clauses.decode import row_lens
 from mla_contract.contract.clauses.host import host_ints
 from mla_contract.contract.clauses.subject import Ints, Subject
 
@@ -184,29 +182,14 @@ def check_decode_lens_sum(subject: Subject) -> Found:
     return (Breach(path, "lengths exceed the decode tokens", f"at most {tokens}", str(total), axes),)
 
 
-def _wanted_lens(subject: Subject, rows: int, width: int) -> tuple[Ints, ...]:
-    """Return the keys that each decode token may see, in tokens over all ranks: one array for each legal layout.
-
-    A native row of unequal queries ends with its last token, or begins with its first and ends in zeros.
-
-    Source: vLLM 0.32.0 v1/attention/backends/mla/indexer.py, _prepare_decode_tensors, is of the first kind; its tests
-        and the planner are of the second.
-    """
+def _wanted_lens(subject: Subject, rows: int, width: int) -> Ints | None:
+    """Return the keys that each decode token may see, in tokens over all ranks."""
     if rows != subject.num_decodes or width <= 1:
-        return tuple(flat[:, None] for flat in row_readings(subject, rows))
-    lens, column = subject.seq_lens[:rows, None], np.arange(width)
-    queries = subject.device_query_lens[:rows, None]
-    right: Ints = np.maximum(lens - width + 1 + column, 0)
-    if np.all(queries == width):
-        return (right,)
-    left: Ints = np.where(column < queries, lens - queries + column + 1, 0)
-    return right, left
-
-
-def _nearest(got: Ints, readings: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Return the reading that differs least, and where it differs."""
-    wanted = min(readings, key=lambda reading: int(np.count_nonzero(got != reading)))
-    return wanted, np.argwhere(got != wanted)
+        flat = row_lens(subject, rows)
+        return None if flat is None else flat[:, None]
+    lens = subject.seq_lens[:rows, None]
+    native: Ints = np.maximum(lens - width + 1 + np.arange(width), 0)
+    return native
 
 
 @clause(
@@ -224,12 +207,14 @@ def check_indexer_lens(subject: Subject) -> Found:
         return lacks("indexer metadata.decode")
     got = host_ints(subject.decode.seq_lens)
     got = got[:, None] if got.ndim == 1 else got
-    readings, facts = _wanted_lens(subject, *got.shape), subject.facts
-    if not readings:
+    wanted = _wanted_lens(subject, *got.shape)
+    if wanted is None:
         return lacks("metadata counts")
+    facts = subject.facts
     if facts.dcp_size > 1:
-        readings = tuple(np.vectorize(facts.local_len, otypes=[np.int64])(reading) for reading in readings)
-    wanted, wrong = _nearest(got, [reading // facts.compress_ratio for reading in readings])
+        wanted = np.vectorize(facts.local_len, otypes=[np.int64])(wanted)
+    wanted = wanted // facts.compress_ratio
+    wrong = np.argwhere(got != wanted)
     if not len(wrong):
         return FINE
     row, column = (int(index) for index in wrong[0])
@@ -276,11 +261,9 @@ def check_global_lens(subject: Subject) -> Found:
         return lacks("indexer metadata.decode.global_seq_lens")
     got = host_ints(stated)
     got = got[:, None] if got.ndim == 1 else got
-    readings = _wanted_lens(subject, *got.shape)
-    if not readings:
-        return lacks("metadata counts")
-    wanted, wrong = _nearest(got, readings)
-    if not len(wrong):
+    wanted = _wanted_lens(subject, *got.shape)
+    wrong = np.argwhere(got != wanted) if wanted is not None else np.zeros((0, 2), np.int64)
+    if wanted is None or not len(wrong):
         return FINE
     row, column = (int(index) for index in wrong[0])
     path = f"{subject.name}.decode.global_seq_lens"
