@@ -66,6 +66,7 @@ class MovedBuffer(ReferenceTarget):
         """Return metadata with copied request ids."""
         metadata = super().build(batch)
         metadata.req_id_per_token = metadata.req_id_per_token.clone()
+        self.__dict__.setdefault("kept", []).append(metadata.req_id_per_token)  # else memory may be used again
         return metadata
 
 
