@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from mla_contract.audit.aiter.targets import PACKAGE, catches_absence
 from mla_contract.audit.model.index import Function, ModuleIndex
 from mla_contract.audit.model.module import Import, Module, imported_names
+from mla_contract.audit.model.nodes import walk
 
 
 def optional_imports(index: ModuleIndex, module: Module) -> Iterator[Import]:
@@ -15,14 +16,14 @@ def optional_imports(index: ModuleIndex, module: Module) -> Iterator[Import]:
 
     The import may stand in the ``try`` block itself, or in a function of the module that the block calls.
     """
-    for node in ast.walk(module.tree):
+    for node in walk(module.tree):
         if isinstance(node, ast.Try) and catches_absence(node):
-            for child in (c for statement in node.body for c in ast.walk(statement)):
+            for child in (c for statement in node.body for c in walk(statement)):
                 yield from _imports(module, child)
                 if isinstance(child, ast.Call) and isinstance(child.func, ast.Name):
                     called = index.resolve(module, child.func.id)
                     if isinstance(called, Function) and called.module is module:
-                        for inner in ast.walk(called.node):
+                        for inner in walk(called.node):
                             yield from _imports(module, inner)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from mla_contract.audit.model.index import Function, ModuleIndex, module_name
 from mla_contract.audit.model.module import Module
+from mla_contract.audit.model.nodes import walk
 
 PACKAGE = b"aiter"
 IMPORTS = (b"from aiter", b"import aiter", b'"aiter.', b"'aiter.")
@@ -84,7 +85,7 @@ def _close(
 
 
 def _words(node: ast.AST) -> Iterator[str]:
-    for child in ast.walk(node):
+    for child in walk(node):
         if isinstance(child, ast.Name):
             yield child.id
         elif isinstance(child, ast.Attribute):
@@ -93,7 +94,7 @@ def _words(node: ast.AST) -> Iterator[str]:
 
 def _registrations(module: Module, operations: dict[str, set[str]]) -> None:
     """Collect which function implements which custom operation: a call with the name as text and the function."""
-    for node in ast.walk(module.tree):
+    for node in walk(module.tree):
         if not isinstance(node, ast.Call):
             continue
         keywords = {k.arg: k.value for k in node.keywords}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from mla_contract.audit.model.index import Function, ModuleIndex
 from mla_contract.audit.model.module import FunctionNode, Module, imported_names
+from mla_contract.audit.model.nodes import walk
 
 PACKAGE = "aiter"
 SET_ON_SELF = re.compile(r"\bself\.(\w+)\s*=[^=]")
@@ -124,7 +125,7 @@ class Targets:
             self._results[key] = NOTHING
             names = self.scope(function.node)
             result: Value = NOTHING
-            for node in ast.walk(function.node):
+            for node in walk(function.node):
                 if isinstance(node, ast.Return) and node.value is not None:
                     result = _either(result, self.value(node.value, names))
             probes = self.probes(function.node)
@@ -137,7 +138,7 @@ class Targets:
         """Return the texts in code that looks at signatures; empty where it looks at none."""
         looks = False
         texts: set[str] = set()
-        for child in ast.walk(node):
+        for child in walk(node):
             if isinstance(child, ast.Constant) and isinstance(child.value, str) and child.value.isidentifier():
                 texts.add(child.value)
             elif isinstance(child, ast.Call) and isinstance(child.func, ast.Name | ast.Attribute):
@@ -151,7 +152,7 @@ class Targets:
         return frozenset(texts) if looks else frozenset()
 
     def _looks(self, node: ast.AST, depth: int) -> bool:
-        for child in ast.walk(node):
+        for child in walk(node):
             if isinstance(child, ast.Call) and isinstance(child.func, ast.Name | ast.Attribute):
                 if ast.unparse(child.func).rpartition(".")[2] in ("signature", "getfullargspec"):
                     return True
@@ -179,7 +180,7 @@ class Targets:
                 if function.owner is None:
                     continue
                 names: dict[str, Value] | None = None
-                for node in ast.walk(function.node):
+                for node in walk(function.node):
                     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
                         target = node.targets[0]
                         if isinstance(target.value, ast.Name) and target.value.id == "self":

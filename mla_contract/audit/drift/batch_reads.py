@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mla_contract.audit.flow.runs import BATCH
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function, module_name
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.model.types import read_annotation
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _in_function(function: Function, batch: ClassInfo, known: frozenset[str]) ->
         return
     found: list[BatchRead] = []
     tested: set[str] = set()
-    for node in ast.walk(function.node):
+    for node in walk(function.node):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             if isinstance(node.value, ast.Name) and node.value.id in names and _is_unknown(node.attr, known):
                 found.append(BatchRead(node.attr, node, function, defaulted=False, guarded=False))
@@ -124,7 +125,7 @@ def _batch_parameters(function: Function, batch: ClassInfo) -> frozenset[str]:
             names.add(parameter.arg)
     if not names:
         return frozenset()
-    rebound = {n.id for n in ast.walk(function.node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    rebound = {n.id for n in walk(function.node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     return frozenset(names - rebound)
 
 

@@ -12,6 +12,7 @@ from mla_contract.audit.drift.functions import LENGTHS, function_hash, likeness,
 from mla_contract.audit.model.backends import CANDIDATE_WORDS
 from mla_contract.audit.model.index import Function, module_name
 from mla_contract.audit.model.module import FunctionNode, Module
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.source.tree import PACKAGE
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _is_private(function: Function, original: Function, shared: tuple[Function, 
 
 def _calls(function: Function, original: Function) -> bool:
     index = function.module.index
-    for node in ast.walk(function.node):
+    for node in walk(function.node):
         if isinstance(node, ast.Call) and index is not None:
             symbol = index.resolve_expr(function.module, node.func)
             if isinstance(symbol, Function) and symbol.node is original.node:
@@ -143,7 +144,7 @@ def _span(node: FunctionNode) -> int:
 
 def _vocabulary(node: FunctionNode) -> frozenset[str]:
     """Return the attributes and global names of a function's body."""
-    local = {child.arg for child in ast.walk(node) if isinstance(child, ast.arg)}
-    local |= {c.id for c in ast.walk(node) if isinstance(c, ast.Name) and isinstance(c.ctx, ast.Store)}
-    words = {child.attr for child in ast.walk(node) if isinstance(child, ast.Attribute)}
-    return frozenset(words | {c.id for s in node.body for c in ast.walk(s) if isinstance(c, ast.Name)} - local)
+    local = {child.arg for child in walk(node) if isinstance(child, ast.arg)}
+    local |= {c.id for c in walk(node) if isinstance(c, ast.Name) and isinstance(c.ctx, ast.Store)}
+    words = {child.attr for child in walk(node) if isinstance(child, ast.Attribute)}
+    return frozenset(words | {c.id for s in node.body for c in walk(s) if isinstance(c, ast.Name)} - local)

@@ -17,6 +17,7 @@ from mla_contract.audit.model.backends import BUILDER
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function, ModuleIndex, module_name
 from mla_contract.audit.model.module import FunctionNode
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.source.tree import PACKAGE
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _is_static(function: Function) -> bool:
 
 
 def _is_named_in(name: str, nodes: list[ast.ClassDef] | list[FunctionNode]) -> bool:
-    return any(isinstance(child, ast.Name) and child.id == name for node in nodes for child in ast.walk(node))
+    return any(isinstance(child, ast.Name) and child.id == name for node in nodes for child in walk(node))
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mla_contract.audit.drift.reads import all_reads
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import module_name
+from mla_contract.audit.model.nodes import walk
 
 if TYPE_CHECKING:
     from mla_contract.audit.project import Project
@@ -95,7 +96,7 @@ class Readers:
 
 
 def _attribute_reads(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Attribute):
             own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
             if isinstance(node.ctx, ast.Load) and not own:

@@ -16,6 +16,7 @@ import mla_contract
 from mla_contract.audit.drift.trial.cases import role_of
 from mla_contract.audit.drift.trial.extraction import NotExtractableError, extract
 from mla_contract.audit.model.index import Function
+from mla_contract.audit.model.nodes import walk
 
 TRIAL_SECONDS = 3.0
 """Time after which no more inputs are tried."""
@@ -183,4 +184,4 @@ def _is_input(role: str) -> bool:
 
 
 def _reads(function: Function) -> set[str]:
-    return {node.attr for node in ast.walk(function.node) if isinstance(node, ast.Attribute)}
+    return {node.attr for node in walk(function.node) if isinstance(node, ast.Attribute)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from mla_contract.audit.flow.machine import Guard, Machine
 from mla_contract.audit.flow.values import (
@@ -44,15 +45,21 @@ class Outcome:
         """Return the guard of a branch of this test, None where the branch is certain."""
         if self.truth is not None:
             return None
-        text = ast.unparse(test) if branch else negated(test)
-        if branch and isinstance(test, ast.BoolOp | ast.IfExp):
-            text = f"({text})"
-        return Guard(text, self.config and branch == self.capable)
+        return Guard(guard_text(test, branch), self.config and branch == self.capable)
 
     @property
     def value(self) -> Value:
         """Return the outcome as a value."""
         return Unknown(self.config) if self.truth is None else Const(self.truth)
+
+
+@lru_cache(maxsize=16_384)
+def guard_text(test: ast.expr, branch: bool) -> str:
+    """Return the text of a branch's condition; kept, because one test is met on many runs."""
+    if not branch:
+        return negated(test)
+    text = ast.unparse(test)
+    return f"({text})" if isinstance(test, ast.BoolOp | ast.IfExp) else text
 
 
 def negated(test: ast.expr) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from mla_contract.audit.flow.attributes import Attributes
 from mla_contract.audit.flow.conditions import Conditions
@@ -37,47 +40,56 @@ class Expressions(Conditions, Attributes):
 
     def evaluate(self, node: ast.expr) -> Value:
         """Return the value of an expression, reporting the reads in it."""
-        if isinstance(node, ast.Constant):
-            return Const(node.value)
-        if isinstance(node, ast.Name):
-            return self._name(node.id)
-        if isinstance(node, ast.Attribute):
-            return self.attribute(self.evaluate(node.value), node.attr, node)
-        if isinstance(node, ast.Call):
-            return self.call(node)
-        if isinstance(node, ast.BoolOp):
-            return self._bool_value(node)
-        if isinstance(node, ast.Compare) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)):
+        evaluator = _EVALUATORS.get(type(node), Expressions._parts)
+        return evaluator(self, node)
+
+    def _constant(self, node: ast.Constant) -> Value:
+        return Const(node.value)
+
+    def _attribute(self, node: ast.Attribute) -> Value:
+        return self.attribute(self.evaluate(node.value), node.attr, node)
+
+    def _call(self, node: ast.Call) -> Value:
+        return self.call(node)
+
+    def _comparison(self, node: ast.Compare) -> Value:
+        return self.test(node).value
+
+    def _unary_op(self, node: ast.UnaryOp) -> Value:
+        if isinstance(node.op, ast.Not):
             return self.test(node).value
-        if isinstance(node, ast.IfExp):
-            return self._if_exp(node)
-        if isinstance(node, ast.BinOp):
-            return self._bin_op(node)
-        if isinstance(node, ast.UnaryOp):
-            value = self.evaluate(node.operand)
-            number = linear(value)
-            if isinstance(node.op, ast.USub) and number is not None:
-                return combine(Lin(()), number, -1)
-            return Unknown(is_config(value))
-        if isinstance(node, ast.Subscript):
-            return self._subscript(node)
-        if isinstance(node, ast.Tuple | ast.List):
-            items, whole = self.items(node.elts)
-            return Tup(items) if whole else Seq(_element(items))
-        if isinstance(node, ast.NamedExpr):
-            value = self.evaluate(node.value)
-            self.assign(node.target, value)
-            return value
-        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
-            return self._comprehension(node)
-        if isinstance(node, ast.Lambda):
-            return self._lambda(node)
-        if isinstance(node, ast.Starred | ast.Await):
-            return self.evaluate(node.value)
+        value = self.evaluate(node.operand)
+        number = linear(value)
+        if isinstance(node.op, ast.USub) and number is not None:
+            return combine(Lin(()), number, -1)
+        return Unknown(is_config(value))
+
+    def _display(self, node: ast.Tuple | ast.List) -> Value:
+        items, whole = self.items(node.elts)
+        return Tup(items) if whole else Seq(_element(items))
+
+    def _named_expr(self, node: ast.NamedExpr) -> Value:
+        value = self.evaluate(node.value)
+        self.assign(node.target, value)
+        return value
+
+    def _wrapped(self, node: ast.Starred | ast.Await) -> Value:
+        return self.evaluate(node.value)
+
+    def _parts(self, node: ast.expr) -> Value:
+        """Evaluate the parts of an expression whose own value is not followed."""
         values = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        if isinstance(node, ast.Dict):
-            return Seq(_element(tuple(self.evaluate(v) for v in node.values))) if node.values else Tup(())
         return Unknown(all(is_config(v) for v in values))
+
+    def _dict(self, node: ast.Dict) -> Value:
+        for key in node.keys:
+            if key is not None:
+                self.evaluate(key)
+        values = tuple(self.evaluate(value) for value in node.values)
+        return Seq(_element(values)) if values else Tup(())
+
+    def _identifier(self, node: ast.Name) -> Value:
+        return self._name(node.id)
 
     def _name(self, name: str) -> Value:
         frame = self.frame
@@ -228,3 +240,31 @@ def _element(items: tuple[Value, ...]) -> Value:
     for item in items[1:]:
         result = join(result, item)
     return result
+
+
+_EVALUATORS: Mapping[type[ast.expr], Callable[[Expressions, Any], Value]] = MappingProxyType(
+    {
+        ast.Name: Expressions._identifier,
+        ast.Constant: Expressions._constant,
+        ast.Attribute: Expressions._attribute,
+        ast.Call: Expressions._call,
+        ast.BoolOp: Expressions._bool_value,
+        ast.Compare: Expressions._comparison,
+        ast.IfExp: Expressions._if_exp,
+        ast.BinOp: Expressions._bin_op,
+        ast.UnaryOp: Expressions._unary_op,
+        ast.Subscript: Expressions._subscript,
+        ast.Tuple: Expressions._display,
+        ast.List: Expressions._display,
+        ast.Dict: Expressions._dict,
+        ast.NamedExpr: Expressions._named_expr,
+        ast.ListComp: Expressions._comprehension,
+        ast.SetComp: Expressions._comprehension,
+        ast.GeneratorExp: Expressions._comprehension,
+        ast.DictComp: Expressions._comprehension,
+        ast.Lambda: Expressions._lambda,
+        ast.Starred: Expressions._wrapped,
+        ast.Await: Expressions._wrapped,
+    }
+)
+"""How each kind of expression is evaluated; of all others, the parts are."""

@@ -7,6 +7,7 @@ import ast
 from mla_contract.audit.flow.calls import Calls
 from mla_contract.audit.flow.values import DATA, Const, Seq, Tup, Value, is_tracked, join
 from mla_contract.audit.model.module import imported_names
+from mla_contract.audit.model.nodes import walk
 
 
 class Interpreter(Calls):
@@ -105,7 +106,7 @@ class Interpreter(Calls):
                 self.frame.imports[name] = imported
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             self.frame.env[node.name] = self.closure(node)
-            used = sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)})
+            used = sorted({n.id for n in walk(node) if isinstance(n, ast.Name)})
             self.closures[id(node)] = (self.frame, tuple(used))
         elif isinstance(node, ast.Match):
             return self._match(node)
@@ -202,7 +203,7 @@ class Interpreter(Calls):
         return bool(ends)
 
     def _bind_pattern(self, pattern: ast.pattern, subject: Value) -> None:
-        for inner in ast.walk(pattern):
+        for inner in walk(pattern):
             if isinstance(inner, ast.MatchAs | ast.MatchStar) and inner.name is not None:
                 self.frame.env[inner.name] = DATA
             elif isinstance(inner, ast.MatchMapping) and inner.rest is not None:

@@ -13,6 +13,7 @@ from mla_contract.audit.model.backends import Backend
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function, ModuleIndex
 from mla_contract.audit.model.module import Import
+from mla_contract.audit.model.nodes import walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class Machine:
 
     def restore(self, env: dict[str, Value], node: ast.expr) -> None:
         """Take an environment back after an expression, all but what its assignment expressions bound."""
-        bound = {n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr)}
+        bound = {n.target.id for n in walk(node) if isinstance(n, ast.NamedExpr)}
         self.frame.env = {**env, **{name: value for name, value in self.frame.env.items() if name in bound}}
 
     def evaluate(self, node: ast.expr) -> Value:

@@ -14,6 +14,7 @@ from mla_contract.audit.flow.values import DATA, ClassVal, Const, Lin, Obj, Role
 from mla_contract.audit.model.backends import Backend, method_of
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function, ModuleIndex
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.model.types import TypeRef
 
 LAYER = "MLAAttention"
@@ -163,13 +164,13 @@ def _field_value(cls: ClassInfo, name: str, constructs: list[Construct]) -> Valu
 def _calls(node: ast.AST, name: str) -> bool:
     return any(
         isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == name
-        for child in ast.walk(node)
+        for child in walk(node)
     )
 
 
 def _is_mla_consumer(index: ModuleIndex, function: Function, layer: ClassInfo) -> bool:
     """Return whether a function outside the layer's module serves MLA layers: it names something of that module."""
-    for node in ast.walk(function.node):
+    for node in walk(function.node):
         if isinstance(node, ast.Name):
             symbol = index.resolve(function.module, node.id)
             if isinstance(symbol, ClassInfo | Function) and symbol.module is layer.module:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function, ModuleIndex
 from mla_contract.audit.model.module import FunctionNode, Import, dotted_name, imported_names
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.model.types import TypeRef, bindings_for, read_annotation, type_params
 
 BACKEND = "AttentionBackend"
@@ -57,11 +58,11 @@ def find_backends(index: ModuleIndex) -> tuple[Backend, ...]:
 def returned_classes(index: ModuleIndex, owner: ClassInfo, method: FunctionNode) -> list[ClassInfo]:
     """Return the classes of the tree that a method returns, in source order, function-local imports included."""
     local: dict[str, Import] = {}
-    for node in ast.walk(method):
+    for node in walk(method):
         if isinstance(node, ast.Import | ast.ImportFrom):
             local.update(imported_names(owner.module.package, node))
     found: list[ClassInfo] = []
-    returns = [node for node in ast.walk(method) if isinstance(node, ast.Return)]
+    returns = [node for node in walk(method) if isinstance(node, ast.Return)]
     for node in sorted(returns, key=lambda node: node.lineno):
         if node.value is not None:
             for expr in _alternatives(node.value):
@@ -79,7 +80,7 @@ def constant_result(cls: ClassInfo, name: str) -> object:
     method = cls.find_method(name)
     if method is None:
         return None
-    returns = [n for n in ast.walk(method[1]) if isinstance(n, ast.Return)]
+    returns = [n for n in walk(method[1]) if isinstance(n, ast.Return)]
     if len(returns) == 1 and isinstance(returns[0].value, ast.Constant):
         return returns[0].value.value
     return None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.module import FunctionNode, Import, Module, parse_module
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.source import UnreadableSource
 from mla_contract.audit.source.tree import SourceTree
 
@@ -98,8 +98,9 @@ class ModuleIndex:
         """
         key = (words, also)
         if key not in self._containing:
-            pattern = re.compile(b"|".join(re.escape(word) for word in words))
-            names = [n for n, d in self._sources() if also in d and pattern.search(d)]
+            shared = _common_end(words)
+            sources = ((name, data) for name, data in self._sources() if also in data and shared in data)
+            names = [name for name, data in sources if any(word in data for word in words)]
             self._containing[key] = tuple(module for module in map(self.get, names) if module is not None)
         return self._containing[key]
 
@@ -128,7 +129,7 @@ class ModuleIndex:
         known = self._generators.get(id(function.node))
         if known is None:
             yields = function.mentions("yield")
-            known = yields and any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(function.node))
+            known = yields and any(isinstance(n, ast.Yield | ast.YieldFrom) for n in walk(function.node))
             self._generators[id(function.node)] = known
         return known
 
@@ -237,3 +238,9 @@ def module_name(path: str) -> str:
     if parts[-1] == "__init__":
         parts.pop()
     return ".".join(parts)
+
+
+def _common_end(words: tuple[bytes, ...]) -> bytes:
+    """Return the longest text that all words end with; a source without it has none of them."""
+    shortest = min(words, key=len)
+    return next(shortest[at:] for at in range(len(shortest) + 1) if all(word.endswith(shortest[at:]) for word in words))

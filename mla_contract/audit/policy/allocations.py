@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mla_contract.audit.model.nodes import walk
+
 FREE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn"})
 NEW = frozenset({"new_empty", "new_zeros", "new_ones", "new_full"})
 LIKE = frozenset({"empty_like", "zeros_like", "ones_like", "full_like"})
@@ -56,7 +58,7 @@ def allocation(node: ast.AST) -> Allocation | None:
 def mentions(node: ast.AST, names: Iterable[str]) -> bool:
     """Return whether an expression mentions one of the names."""
     wanted = frozenset(names)
-    return any(isinstance(child, ast.Name) and child.id in wanted for child in ast.walk(node))
+    return any(isinstance(child, ast.Name) and child.id in wanted for child in walk(node))
 
 
 def _flat(sizes: list[ast.expr]) -> list[ast.expr]:

@@ -11,6 +11,7 @@ from mla_contract.audit.flow.calls import init_parameters
 from mla_contract.audit.flow.machine import Read
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function, ModuleIndex, module_name
+from mla_contract.audit.model.nodes import walk
 
 MIN_SHARED_WORDS = 2
 SHARED_PART = 0.75
@@ -65,7 +66,7 @@ class Consumer:
         aliases = self._aliases
         found: list[Work] = []
         for statement in body:
-            for node in ast.walk(statement):
+            for node in walk(statement):
                 if isinstance(node, ast.Call) and (name := callee_name(node)):
                     attrs = self._mentioned([*node.args, *(k.value for k in node.keywords)], aliases)
                     if attrs:
@@ -95,7 +96,7 @@ class Consumer:
     def _aliases(self) -> dict[str, frozenset[str]]:
         """Return the local names that hold attributes of the object."""
         found: dict[str, frozenset[str]] = {}
-        for node in ast.walk(self.function.node):
+        for node in walk(self.function.node):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 target, value = node.targets[0], node.value
                 pairs = [(target, value)]
@@ -113,7 +114,7 @@ class Consumer:
     def _mentioned(self, nodes: Iterable[ast.expr], aliases: dict[str, frozenset[str]]) -> frozenset[str]:
         found: set[str] = set()
         for root in nodes:
-            for node in ast.walk(root):
+            for node in walk(root):
                 if id(node) in self._attr_of:
                     found.add(self._attr_of[id(node)])
                 elif isinstance(node, ast.Name):
@@ -131,7 +132,7 @@ def varying_arguments(index: ModuleIndex, cls: ClassInfo, fields: set[str]) -> s
         data = index.tree.files[path].data
         if module is None or call not in data or not any(field.encode() in data for field in fields):
             continue
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             if isinstance(node, ast.Call) and callee_name(node) == cls.node.name:
                 given = dict(zip(names, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
                 found |= {name for name, value in given.items() if not isinstance(value, ast.Constant)}
@@ -149,7 +150,7 @@ def operands(test: ast.expr) -> Iterator[ast.expr]:
 
 def blocks(root: ast.AST) -> Iterator[list[ast.stmt]]:
     """Yield every list of statements below a node."""
-    for node in ast.walk(root):
+    for node in walk(root):
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
             if isinstance(block, list) and block:

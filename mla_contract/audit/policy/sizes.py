@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from mla_contract.audit.model.nodes import walk
+
 ITEM_BYTES = {
     "float64": 8,
     "int64": 8,
@@ -107,7 +109,7 @@ class Names:
         self._local: dict[str, ast.expr] = {}
         self._several: set[str] = set()
         for statement in body:
-            for node in ast.walk(statement):
+            for node in walk(statement):
                 if isinstance(node, ast.Assign) and len(node.targets) == 1:
                     self._assign(node.targets[0], node.value)
                 elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -170,7 +172,7 @@ def _rebuilt_item(value: object, replacement: Callable[[ast.Name], ast.expr]) ->
 
 
 def _nodes(node: ast.AST) -> int:
-    return sum(1 for _ in ast.walk(node))
+    return sum(1 for _ in walk(node))
 
 
 def _item(value: ast.expr, position: int) -> ast.expr:
@@ -183,7 +185,7 @@ def _item(value: ast.expr, position: int) -> ast.expr:
 
 
 def _uses(node: ast.expr, name: str) -> bool:
-    return any(isinstance(child, ast.Name) and child.id == name for child in ast.walk(node))
+    return any(isinstance(child, ast.Name) and child.id == name for child in walk(node))
 
 
 def _size(terms: dict[tuple[str, ...], Fraction]) -> Size:

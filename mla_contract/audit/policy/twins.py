@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from mla_contract.audit.model.index import Function, ModuleIndex, module_name
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.policy.flags import leaves, operands
 
 MIN_NAMES = 2
@@ -40,7 +41,7 @@ def twin_pairs(index: ModuleIndex, functions: Iterable[Function]) -> frozenset[t
 
 def early_exits(function: Function, flags: frozenset[str]) -> Iterator[tuple[str, ast.If]]:
     """Yield the flags by which a function returns before the rest of its work, each with the test."""
-    for node in ast.walk(function.node):
+    for node in walk(function.node):
         if isinstance(node, ast.If) and leaves(node.body) and isinstance(node.body[-1], ast.Return):
             for operand in operands(node.test):
                 flag = _flag(operand)
@@ -50,7 +51,7 @@ def early_exits(function: Function, flags: frozenset[str]) -> Iterator[tuple[str
 
 def mentions_attribute(function: Function, name: str) -> bool:
     """Return whether a function reads an attribute of a name anywhere, directly or through ``getattr``."""
-    return any(_flag(node) == name for node in ast.walk(function.node) if isinstance(node, ast.expr))
+    return any(_flag(node) == name for node in walk(function.node) if isinstance(node, ast.expr))
 
 
 def _flag(node: ast.expr) -> str:
@@ -69,7 +70,7 @@ def _flag(node: ast.expr) -> str:
 
 def _names(node: ast.AST) -> set[str]:
     found: set[str] = set()
-    for child in ast.walk(node):
+    for child in walk(node):
         if isinstance(child, ast.Attribute):
             found.add(child.attr)
         elif isinstance(child, ast.Name):

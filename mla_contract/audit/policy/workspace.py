@@ -9,6 +9,7 @@ from typing import TypeGuard
 
 from mla_contract.audit.model.index import Function, ModuleIndex, module_name
 from mla_contract.audit.model.module import Import, imported_names
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.policy.allocations import allocation
 from mla_contract.audit.policy.flags import leaves
 from mla_contract.audit.policy.sizes import Names, Size, constant, item_bytes, size_of
@@ -152,7 +153,7 @@ class _Collector:
                             self._expression(function, part, names, tests, depth)
 
     def _expression(self, function: Function, root: ast.AST, names: Names, tests: tuple[str, ...], depth: int) -> None:
-        for node in ast.walk(root):
+        for node in walk(root):
             if not isinstance(node, ast.Call):
                 continue
             allocated = allocation(node)
@@ -212,7 +213,7 @@ class _Collector:
         if not isinstance(node, ast.Name):
             yield _opaque(ast.unparse(names.resolve(node)))
             return
-        for child in ast.walk(function.node):
+        for child in walk(function.node):
             value: ast.expr | None = None
             if isinstance(child, ast.Assign | ast.AnnAssign):
                 target = child.targets[0] if isinstance(child, ast.Assign) else child.target
@@ -248,7 +249,7 @@ def _opaque(text: str) -> Spec:
 
 def _local_imports(function: Function) -> dict[str, Import]:
     found: dict[str, Import] = {}
-    for node in ast.walk(function.node):
+    for node in walk(function.node):
         if isinstance(node, ast.Import | ast.ImportFrom):
             found.update(imported_names(function.module.package, node))
     return found

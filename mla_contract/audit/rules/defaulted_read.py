@@ -12,6 +12,7 @@ from mla_contract.audit.drift.reads import Place, names, places
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.model.backends import METADATA
 from mla_contract.audit.model.index import Function, module_name
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _untyped(project: Project, seen: set[tuple[str, int, int]]) -> Iterator[Find
             continue
         module = project.index.get(module_name(path)) if any(cls in file.data for cls in classes) else None
         for function in project.index.functions(module) if module is not None else ():
-            for node in ast.walk(function.node):
+            for node in walk(function.node):
                 attr = _metadata_getter(node)
                 place = (path, getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
                 if attr in fields and place not in seen:

@@ -11,6 +11,7 @@ from mla_contract.audit.drift.declarations import declared_names
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.model.backends import BUILDER
 from mla_contract.audit.model.index import module_name
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ def _by_name(project: Project, typed: set[tuple[str, int]]) -> Iterator[Finding]
 
 def _builder_stores(tree: ast.Module) -> Iterator[tuple[ast.ClassDef, ast.Attribute]]:
     """Yield the attributes that methods of builders, those in functions included, set on something called metadata."""
-    for cls in ast.walk(tree):
+    for cls in walk(tree):
         if isinstance(cls, ast.ClassDef) and any(BUILDER in ast.unparse(base) for base in cls.bases):
-            for node in ast.walk(cls):
+            for node in walk(cls):
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_metadata(node.value):
                     yield cls, node
 

