@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ENGINE := $(VENV)/.engine-installed
+# A file's tests share what they make, such as a run of the engine, so they stay together.
+SPREAD := --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo test check docs format clean
 
@@ -11,10 +13,10 @@ demo: $(STAMP)
 	@$(BIN)/python scripts/demo.py
 
 test: $(ENGINE) lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD)
 
 check: $(STAMP) lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow"
 
 .PHONY: lint
 lint: $(STAMP)

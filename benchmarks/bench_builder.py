@@ -1,9 +1,14 @@
 """Time our sparse builders beside vLLM's, after checking that they agree.
 
-Run from the root: ``python -m benchmarks.bench_builder``. All run on CPU tensors in one process, in turn, on one
-thread. vLLM's builders are made without an engine: buffers and settings are set by hand, and the kernels that compute
-owners and per-token lengths, which need a GPU, are replaced by nothing. vLLM's shared builder has neither per-token
-rows nor the indexer's record; the ROCm builder has the rows, and the third side adds the indexer's rows and chunks.
+Run from the root: ``python -m benchmarks.bench_builder``. All run on CPU tensors in one process and on one thread.
+Sides take turns; each turn builds the same few steps, whose lengths differ, and its CPU time is divided by them.
+
+| side | what it builds |
+|---|---|
+| vllm shared, no kernel | the shared builder; its one kernel, which finds each token's owner, does nothing |
+| vllm shared | the same with that kernel's work done in PyTorch |
+| vllm shared + indexer | and the indexer's record: what ``build_pair`` makes, less the owners of gathered keys |
+| vllm rocm + indexer | the ROCm builder in place of the shared one: also aiter's rows, as ours |
 """
 
 from __future__ import annotations
@@ -13,115 +18,40 @@ import gc
 import platform
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 import torch
 import vllm
-from vllm.model_executor.layers.attention import sparse_mla_attention as theirs
 from vllm.v1.attention.backend import CommonAttentionMetadata
-from vllm.v1.attention.backends.mla import rocm_aiter_mla_sparse as rocm_theirs
 
-from benchmarks.vllm_plans import VllmPlans
-from mla_contract.adapters.batch import BatchShape
+from benchmarks import vllm_builders, vllm_kernels
 from mla_contract.backends.cuda_sparse.builder import CudaSparseBuilder
 from mla_contract.backends.rocm_sparse.builder import RocmSparseBuilder
-from mla_contract.backends.rocm_sparse.config import SparseConfig
+from mla_contract.backends.sparse.config import SparseConfig
 
 SIZES = (64, 256)
-TOKENS = 8192
-TOPK = 2048
+STEPS = 8
 ROWS = 65536
+CONFIG = SparseConfig(
+    max_num_seqs=256,
+    max_num_batched_tokens=8192,
+    max_model_len=8192,
+    max_capture_size=512,
+    topk_tokens=2048,
+    indexer_rows=ROWS * 10,
+    dense_prefill=True,
+    context_rows=ROWS,
+    context_tokens=1 << 20,
+)
+Steps = Sequence[CommonAttentionMetadata]
+Run = Callable[[Any], object]
 
 
-class _NoPrefillKernel:
-    """Prefill backend that prepares nothing."""
-
-    def prepare_metadata(self, prefill: object) -> None:
-        """Do nothing."""
-
-
-@dataclass
-class _Settings:
-    """The part of vLLM's configuration that the builder asks for."""
-
-    hisparse_config: None = None
-    sparse_mla_force_mqa: bool = False
-
-    @property
-    def attention_config(self) -> _Settings:
-        """Return itself."""
-        return self
-
-
-@dataclass
-class _Model:
-    """The model's element type, and the cache's block size."""
-
-    dtype: torch.dtype = torch.bfloat16
-    block_size: int = 64
-
-
-@dataclass
-class _Dims:
-    """Widths of a cached row."""
-
-    kv_lora_rank: int = 512
-    qk_rope_head_dim: int = 64
-
-
-def vllm_indexer(of: CommonAttentionMetadata, config: SparseConfig) -> Callable[[], object]:
-    """Return a call of what vLLM's indexer builder does for a batch: its split, decode rows and chunks."""
-    shape = BatchShape.from_start_loc(of.query_start_loc_cpu.numpy(), of.seq_lens.numpy())
-    plans = VllmPlans(shape, config.flat_plan, flatten=True)
-
-    def build() -> object:
-        num_decodes, num_prefills, num_tokens, _ = plans.split()
-        return plans.decode(num_decodes, num_tokens), plans.chunks(num_decodes) if num_prefills else None
-
-    return build
-
-
-def rocm_vllm_builder() -> Any:
-    """Return vLLM's ROCm sparse builder with its buffers, no engine behind it, and no persistent work."""
-    builder = vllm_builder(rocm_theirs.ROCMAiterMLASparseMetadataBuilder, rocm_theirs.ROCMAiterMLASparseMetadata)
-    builder.model_dtype = builder._mla_kv_dtype = torch.bfloat16
-    builder.kv_cache_dtype, builder._use_persistent_metadata, builder.mla_dims = "auto", False, _Dims()
-    builder.req_id_per_token_buffer = torch.zeros(TOKENS, dtype=torch.int32)
-    builder.qo_indptr = torch.arange(TOKENS + 1, dtype=torch.int32)
-    builder.paged_kv_last_page_len = torch.ones(TOKENS, dtype=torch.int32)
-    builder.paged_kv_indices = torch.zeros(TOKENS * TOPK, dtype=torch.int32)
-    builder.paged_kv_indptr = torch.zeros(TOKENS + 1, dtype=torch.int32)
-    builder._prev_req_extent = builder._prev_indices_extent = 0
-    lens = torch.zeros(TOKENS, dtype=torch.int32)
-    rocm_theirs.generate_sparse_seqlen_triton = lambda *given: lens[: given[4]]
-    return builder
-
-
-def vllm_builder(
-    cls: type = theirs.SparseMLACommonMetadataBuilder, record: type = theirs.SparseMLACommonMetadata
-) -> Any:
-    """Return vLLM's shared sparse builder, or one derived from it, with its buffers and no engine behind it."""
-    builder: Any = object.__new__(cls)
-    builder.metadata_cls = record
-    builder.vllm_config, builder.model_config, builder.kv_cache_spec = _Settings(), _Model(), _Model()
-    builder.device, builder.topk_tokens, builder.reorder_batch_threshold = torch.device("cpu"), TOPK, 1
-    builder.use_pcp, builder.dcp_world_size, builder.dcp_manager = False, 1, None
-    builder.dcp_local_block_size = builder.dcp_virtual_block_size = builder.cp_kv_cache_interleave_size = 1
-    builder.chunked_prefill_workspace_size = ROWS
-    builder.chunked_prefill_workspace = torch.empty(ROWS, 576, dtype=torch.bfloat16)
-    builder._context_lens_cpu = torch.empty(1024, dtype=torch.int32)
-    builder.topk_mask_workspace, builder._prefill_backend = None, _NoPrefillKernel()
-    owners = torch.zeros(TOKENS, dtype=torch.int32)
-    builder._build_req_id_per_token = lambda common: owners[: common.num_actual_tokens]
-    return builder
-
-
-def batch(num_reqs: int, *, mixed: bool) -> CommonAttentionMetadata:
+def batch(num_reqs: int, seed: int, *, mixed: bool) -> CommonAttentionMetadata:
     """Return decodes, or decodes with an eighth of prefills, one in four of them without context."""
-    rng = np.random.default_rng(num_reqs)
+    rng = np.random.default_rng(seed)
     queries, context = np.ones(num_reqs, np.int32), rng.integers(500, 4000, num_reqs).astype(np.int32)
     if mixed:
         first = num_reqs - num_reqs // 8
@@ -144,77 +74,98 @@ def batch(num_reqs: int, *, mixed: bool) -> CommonAttentionMetadata:
     )
 
 
-def check(ours: Any, other: Any) -> None:
-    """Stop if two records differ in a number that both have."""
-    names = ("num_decodes", "num_prefills", "num_decode_tokens", "prefill_max_seq_len", "decode_max_query_len")
-    wrong = [name for name in names if getattr(ours, name) != getattr(other, name)]
-    mine, yours = ours.prefill, other.prefill
-    if (mine is None) != (yours is None):
-        raise SystemExit(f"records differ: {wrong}, prefill")
-    if mine is not None:
-        a, b = mine.chunked_context.chunks, yours.chunked_context.chunks
-        wrong += [] if mine.use_dense_mha == yours.use_dense_mha and len(a) == len(b) else ["prefill"]
-        wrong += ["cu_seq_lens" for x, y in zip(a, b, strict=True) if not torch.equal(x.cu_seq_lens, y.cu_seq_lens)]
+def differences(ours: Any, theirs: Any, names: Sequence[str]) -> list[str]:
+    """Return the names under which two records differ; element types may."""
+    wrong = []
+    for name in names:
+        mine, other = getattr(ours, name), getattr(theirs, name)
+        tensors = isinstance(mine, torch.Tensor)
+        same = mine.reshape(-1).tolist() == other.reshape(-1).tolist() if tensors else mine == other
+        wrong += [] if same else [name]
+    return wrong
+
+
+COUNTS = ("num_decodes", "num_prefills", "num_decode_tokens")
+SHARED = (*COUNTS, "num_reqs", "req_id_per_token", "prefill_max_seq_len", "decode_max_query_len", "block_size")
+AITER = ("qo_indptr", "paged_kv_indptr", "paged_kv_last_page_len", "req_id_per_token")
+PREFILL = ("query_start_loc", "max_query_len", "query_lens_cpu", "use_dense_mha")
+CONTEXT = ("cu_seq_lens", "starts", "token_to_seq", "query_start_loc", "max_seq_len", "num_context_tokens", "seq_lens")
+CHUNK = ("cu_seqlen_ks", "cu_seqlen_ke", "cu_seq_lens", "total_seq_lens", "token_start", "token_end", "skip_kv_gather")
+
+
+def check(ours: Any, indexer: Any, theirs: Any, rocm: Any, their_indexer: Any) -> None:
+    """Stop if records differ in anything that both have."""
+    wrong = differences(ours, theirs, SHARED) + differences(ours, rocm, AITER)
+    wrong += differences(indexer, their_indexer, (*COUNTS, "num_prefill_tokens"))
+    wrong += differences(indexer.decode, their_indexer.decode, ("seq_lens", "decode_lens", "requires_padding"))
+    if (ours.prefill is None) != (theirs.prefill is None):
+        raise SystemExit("one record has a prefill part, the other has none")
+    if ours.prefill is not None:
+        wrong += differences(ours.prefill, theirs.prefill, PREFILL)
+        pairs = zip(ours.prefill.chunked_context.chunks, theirs.prefill.chunked_context.chunks, strict=True)
+        wrong += [name for mine, other in pairs for name in differences(mine, other, CONTEXT)]
+        pairs = zip(indexer.prefill.chunks, their_indexer.prefill.chunks, strict=True)
+        wrong += [name for mine, other in pairs for name in differences(mine, other, CHUNK)]
     if wrong:
         raise SystemExit(f"records differ: {wrong}")
 
 
-def measure(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Return quartiles of each side in microseconds; sides take turns, and nothing is collected meanwhile."""
+def measure(sides: dict[str, Run], steps: Steps, rounds: int) -> dict[str, list[float]]:
+    """Return quartiles of each side's CPU time for one step, in microseconds; nothing is collected meanwhile."""
     samples: dict[str, list[float]] = {name: [] for name in sides}
     gc.collect()
     gc.disable()
     for _ in range(rounds):
         for name, run in sides.items():
-            run()
-            begin = time.perf_counter()
-            run()
-            samples[name].append((time.perf_counter() - begin) * 1e6)
+            run(steps[0])
+            begin = time.thread_time_ns()
+            for of in steps:
+                run(of)
+            samples[name].append((time.thread_time_ns() - begin) / 1e3 / len(steps))
     gc.enable()
     return {name: statistics.quantiles(values, n=4) for name, values in samples.items()}
 
 
 def main() -> None:
-    """Print one row for each batch and side."""
+    """Print one row for each batch and side, with its ratio to each of vLLM's."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     print(f"vllm {vllm.__version__}  torch {torch.__version__}  numpy {np.__version__}")
-    print(f"python {platform.python_version()} on {platform.machine()}, one thread, {rounds} rounds in turn")
-    config = SparseConfig(
-        max_num_seqs=256,
-        max_num_batched_tokens=TOKENS,
-        max_model_len=8192,
-        max_capture_size=512,
-        topk_tokens=TOPK,
-        indexer_rows=ROWS * 10,
-        dense_prefill=True,
-        context_rows=ROWS,
-        context_tokens=1 << 20,
+    print(f"python {platform.python_version()} on {platform.machine()}, one thread, {rounds} rounds of {STEPS} steps")
+    shared, rows = vllm_builders.shared_builder(CONFIG), vllm_builders.rocm_builder(CONFIG)
+    indexer = vllm_builders.indexer_builder(CONFIG, -(-CONFIG.max_model_len // 64))
+    idle = vllm_builders.shared_builder(CONFIG)
+    vllm_kernels.install()
+    idle._build_req_id_per_token = lambda of: idle.req_id_per_token_buffer[: of.num_actual_tokens]
+    rocm, cuda = RocmSparseBuilder(CONFIG), CudaSparseBuilder(CONFIG)
+    run = vllm_builders.run
+    sides: dict[str, Run] = {
+        "vllm shared, no kernel": lambda of: run(idle, of),
+        "vllm shared": lambda of: run(shared, of),
+        "vllm shared + indexer": lambda of: (run(shared, of), indexer.build(0, of)),
+        "vllm rocm + indexer": lambda of: (run(rows, of), indexer.build(0, of)),
+        "rocm_sparse build": rocm.build,
+        "rocm_sparse build_pair": rocm.build_pair,
+        "cuda_sparse build": cuda.build,
+        "cuda_sparse build_pair": cuda.build_pair,
+    }
+    heads = ("no kernel", "shared", "+ indexer", "rocm")
+    print(
+        f"{'case':<7}{'reqs':>5}  {'side':<23}{'median us':>10}{'quartiles':>16}" + "".join(f"{h:>11}" for h in heads)
     )
-    rocm, cuda = RocmSparseBuilder(config), CudaSparseBuilder(config)
-    other, rows = vllm_builder(), rocm_vllm_builder()
-    print(f"{'case':<8}{'requests':>9}  {'side':<22}{'median us':>10}{'quartiles':>20}{'ratio':>8}")
     for case in ("decode", "mixed"):
         for num_reqs in SIZES:
-            of = batch(num_reqs, mixed=case == "mixed")
-            ours = cast(Any, of)
-            check(rocm.build(ours), other.build(0, of))
-            add = vllm_indexer(of, config)
-            sides: dict[str, Callable[[], object]] = {
-                "vllm, shared builder": lambda of=of: other.build(0, of),  # type: ignore[misc]
-                "vllm, rocm builder": lambda of=of: rows.build(0, of),  # type: ignore[misc]
-                "vllm, rocm, indexer": lambda of=of, add=add: (rows.build(0, of), add()),  # type: ignore[misc]
-                "rocm_sparse": lambda of=ours: rocm.build(of),  # type: ignore[misc]
-                "rocm_sparse, indexer": lambda of=ours: rocm.build_pair(of),  # type: ignore[misc]
-                "cuda_sparse": lambda of=ours: cuda.build(of),  # type: ignore[misc]
-            }
-            times = measure(sides, rounds)
-            base = times["vllm, shared builder"][1]
+            steps = [batch(num_reqs, seed, mixed=case == "mixed") for seed in range(STEPS)]
+            for of in steps:
+                mine = rocm.build_pair(cast(Any, of))
+                check(*mine, run(shared, of), run(rows, of), indexer.build(0, of))
+            times = measure(sides, steps, rounds)
+            bases = [times[name][1] for name in list(sides)[:4]]
             for side, (low, median, high) in times.items():
-                spread = f"{low:.0f} to {high:.0f}"
-                print(f"{case:<8}{num_reqs:>9}  {side:<22}{median:>10.0f}{spread:>20}{median / base:>8.2f}")
+                ratios = "".join(f"{median / base:>11.2f}" for base in bases)
+                print(f"{case:<7}{num_reqs:>5}  {side:<23}{median:>10.1f}{f'{low:.0f} to {high:.0f}':>16}{ratios}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Time validation beside vLLM 0.32's build of the same batch, after checking that faults are found and none invented.
 
-Run from the root: ``python -m benchmarks.bench_validate``. All rows run in one process, in turn, on one thread; a ratio
-is validation time over build time. Without vLLM the reference rows are left out, with the reason.
+Run from the root: ``python -m benchmarks.bench_validate``. All rows run in one process, in turn, on one thread, and its
+CPU time is measured, so that other processes disturb little; a ratio is validation time over build time. Without vLLM
+the reference rows are left out, with the reason.
 """
 
 from __future__ import annotations
@@ -179,10 +180,10 @@ def times_of(sides: dict[str, Callable[[], object]], rounds: int, calls: int) ->
     samples: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, side in sides.items():
-            begin = time.perf_counter()
+            begin = time.thread_time()
             for _ in range(calls):
                 side()
-            samples[name].append((time.perf_counter() - begin) / calls * 1e6)
+            samples[name].append((time.thread_time() - begin) / calls * 1e6)
     found = {}
     for name, values in samples.items():
         low, median, high = statistics.quantiles(values, n=4)

@@ -55,7 +55,8 @@ claims.sparse(*claims.of(ToyMetadata))
 class ToyBuilder:
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self.config = PlanConfig(block_size=16, topk_tokens=TOPK, flatten_decodes=True, check_order=False)
-        self.buffers = PlanBuffers(Capacity(max_num_seqs=256, max_num_batched_tokens=8192), device)
+        capacity = Capacity(max_num_seqs=256, max_num_batched_tokens=8192)
+        self.buffers = PlanBuffers(capacity, device, fields=("req_id_per_token",))
 
     def build(self, batch: Any) -> ToyMetadata:
         shape = BatchShape.from_start_loc(batch.query_start_loc_cpu.numpy(), batch.seq_lens_cpu_upper_bound.numpy())

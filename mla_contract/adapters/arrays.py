@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +37,24 @@ def sealed64(array: Int64Array) -> Int64Array:
     return array
 
 
+@lru_cache(maxsize=512)
+def counting(length: int) -> Int32Array:
+    """Return 0, 1, and so on: one and the same array for one length, so that nobody copies it twice.
+
+    Sync: none.
+    """
+    return sealed(np.arange(length, dtype=INT32))
+
+
+@lru_cache(maxsize=512)
+def ones(length: int) -> Int32Array:
+    """Return ones: one and the same array for one length.
+
+    Sync: none.
+    """
+    return sealed(np.ones(length, dtype=INT32))
+
+
 def prefix_sum(lens: NDArray[Any]) -> Int32Array:
     """Return the prefix sum of lengths, with a leading 0.
 
@@ -47,8 +66,8 @@ def prefix_sum(lens: NDArray[Any]) -> Int32Array:
 
     Sync: none.
     """
-    sums = np.zeros(len(lens) + 1, dtype=np.int32)
-    np.add.accumulate(lens, dtype=np.int32, out=sums[1:])
+    sums = np.zeros(len(lens) + 1, dtype=INT32)
+    np.add.accumulate(lens, dtype=INT32, out=sums[1:])
     sums.setflags(write=False)
     return sums
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_contract.adapters.arrays import BoolArray, Int32Array, IntsLike, prefix_sum, sealed
+from mla_contract.adapters.arrays import INT32, BoolArray, Int32Array, IntsLike, counting, ones, prefix_sum, sealed
 from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.adapters.ragged import lens_of
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BatchShape:
+class BatchShape(NamedTuple):
     """Lengths of one batch on the host; make it with ``of`` or ``from_start_loc``, which check them.
 
     Attributes:
@@ -65,9 +63,13 @@ class BatchShape:
         Sync: none.
         Source: vLLM 0.32.0 v1/attention/backend.py, CommonAttentionMetadata.
         """
-        lens = np.array(query_lens, dtype=np.int32)
-        totals = np.array(seq_lens, dtype=np.int32)
-        start_loc = prefix_sum(lens)
+        lens = np.array(query_lens, dtype=INT32)
+        return cls._of(lens, prefix_sum(lens), seq_lens, options)
+
+    @classmethod
+    def _of(cls, lens: Int32Array, start_loc: Int32Array, seq_lens: IntsLike, options: dict[str, Any]) -> BatchShape:
+        """Check the lengths, and return the batch; the prefix sum is that of ``lens``."""
+        totals = np.array(seq_lens, dtype=INT32)
         overriding = options.pop("split_query_lens", None)
         judged = lens if overriding is None else _per_request("split_query_lens", overriding, len(lens), np.int32)
         flags = options.pop("is_prefilling", None)
@@ -99,7 +101,10 @@ class BatchShape:
 
         Sync: none.
         """
-        return cls.of(lens_of(query_start_loc), seq_lens, **options)
+        lens = lens_of(query_start_loc)
+        if lens is ones(len(lens)):
+            return cls._of(lens, counting(len(lens) + 1), seq_lens, options)
+        return cls._of(lens, sealed(np.array(query_start_loc, dtype=INT32)), seq_lens, options)
 
 
 def _per_request(name: str, values: Any, num_reqs: int, dtype: type[np.generic]) -> NDArray[Any]:
@@ -116,7 +121,7 @@ def _context_lens(lens: Int32Array, totals: Int32Array) -> Int32Array:
     if lens.ndim != 1 or lens.shape != totals.shape:
         raise InvalidBatch("seq_lens", {"expected": f"shape {lens.shape}", "got": f"shape {totals.shape}"})
     context = totals - lens
-    if len(lens) and (lens.min() < 0 or context.min() < 0):
+    if len(lens) and np.minimum.reduce(lens | context) < 0:
         row = int(((lens < 0) | (context < 0)).argmax())
         raise InvalidBatch(
             "seq_lens",
@@ -141,7 +146,12 @@ def _token_count(declared: int | None, num_live: int) -> int:
 
 def _longest(declared: int | None, judged: Int32Array) -> int:
     """Return the longest query, or the caller's upper bound."""
-    longest = int(judged.max()) if len(judged) else 0
+    if judged is ones(len(judged)):
+        longest = min(len(judged), 1)
+    elif len(judged):
+        longest = int(np.maximum.reduce(judged))
+    else:
+        longest = 0
     if declared is not None and declared < longest:
         row = int(judged.argmax())
         raise InvalidBatch("max_query_len", {"expected": f"at least {longest}", "got": declared}, row=row)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.fields import FIELDS, BufferField, Capacity
+from mla_contract.adapters.field_buffer import MOST_VIEWS, FieldBuffer
+from mla_contract.adapters.fields import FIELDS, Axis, Capacity
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,73 +21,85 @@ ALIGNMENT_BYTES = 256
 """Each field begins at a multiple of this in the packed buffer."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class DevicePlan:
     """A plan and its arrays on the device, as views of the persistent buffers.
 
     Attributes:
         plan: The plan on the host.
-        tensors: For each field, its live rows; a field that the plan does not have has none.
     """
 
-    plan: BatchPlan
-    tensors: dict[str, Tensor]
+    __slots__ = ("_fields", "plan")
+
+    def __init__(self, plan: BatchPlan, fields: dict[str, FieldBuffer]) -> None:
+        self.plan, self._fields = plan, fields
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return a field's live rows."""
-        return self.tensors[name]
+        """Return a field's live rows; a field that the plan does not have has none."""
+        return self._fields[name].live(self.plan)
+
+    def rows(self, name: str, begin: int, end: int) -> Tensor:
+        """Return some of a field's rows."""
+        return self._fields[name].view(begin, end)
 
 
 class PlanBuffers:
-    """Persistent buffers for every array of a plan.
+    """Persistent buffers for arrays of a plan.
 
     Attributes:
         capacity: The largest batch.
         num_bytes: Bytes of the packed buffer: each field's rows times its element size, rounded up to the alignment.
     """
 
-    def __init__(self, capacity: Capacity, device: Any) -> None:
+    def __init__(self, capacity: Capacity, device: Any, fields: Collection[str] | None = None) -> None:
         """Allocate the buffers; done once, while the engine profiles.
 
         Args:
             capacity: The largest batch.
             device: A torch device, or its name.
+            fields: Names of the fields that are lowered; all by default.
+
+        Raises:
+            InvalidBatch: There is no such field.
         """
         import torch
 
-        self.capacity = capacity
-        self._places: dict[str, tuple[BufferField, int, int]] = {}
-        end = 0
-        for field in FIELDS:
-            rows = capacity.rows(field.axis) + field.more_rows
-            self._places[field.name] = field, end, rows
-            end += -(-rows * np.dtype(field.dtype).itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        self.num_bytes = end
+        wanted = {field.name for field in FIELDS} if fields is None else set(fields)
+        chosen = [field for field in FIELDS if field.name in wanted]
+        if len(chosen) < len(wanted):
+            known = sorted(field.name for field in FIELDS)
+            raise InvalidBatch("PlanBuffers.fields", {"expected": f"names among {known}", "got": sorted(wanted)})
+        sizes = [capacity.rows(field.axis) + field.more_rows for field in chosen]
+        nbytes = [rows * np.dtype(field.dtype).itemsize for field, rows in zip(chosen, sizes, strict=True)]
+        begins = np.cumsum([0, *(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in nbytes)]).tolist()
+        self.capacity, self.num_bytes = capacity, begins.pop()
+        self._most_requests = capacity.rows(Axis.REQUESTS)
         device = torch.device(device)
-        self._packed = torch.empty(end, dtype=torch.uint8, device=device)
-        self._staging = torch.empty(end, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self._packed = torch.empty(self.num_bytes, dtype=torch.uint8, device=device)
+        self._staging = torch.empty(self.num_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
         self._copied = torch.Event(device) if device.type == "cuda" else None
+        self._spans: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         staged = self._staging.numpy()
-        self._host = {name: self._cut(staged, name) for name in self._places}
-        self._device = {
-            name: self._packed[begin : begin + rows * np.dtype(field.dtype).itemsize].view(getattr(torch, field.dtype))
-            for name, (field, begin, rows) in self._places.items()
+        self._fields = {
+            field.name: FieldBuffer(
+                field,
+                begin,
+                staged[begin : begin + size].view(field.dtype),
+                self._packed[begin : begin + size].view(getattr(torch, field.dtype)),
+            )
+            for field, begin, size in zip(chosen, begins, nbytes, strict=True)
         }
-
-    def _cut(self, staged: NDArray[np.uint8], name: str) -> NDArray[Any]:
-        """Return a field's rows of the staging buffer."""
-        field, begin, rows = self._places[name]
-        return staged[begin : begin + rows * np.dtype(field.dtype).itemsize].view(field.dtype)
+        self._ordered = tuple(self._fields.values())
 
     def buffer(self, name: str) -> Tensor:
         """Return a field's whole buffer; its address never changes, and a captured graph may read it."""
-        return self._device[name]
+        return self._fields[name].device
 
     def lower(self, plan: BatchPlan) -> DevicePlan:
         """Copy a plan to the device, and return its arrays there.
 
-        All rows are written at every step, those behind the live ones with the field's padding. The copy is queued on
-        the current stream. Before it writes, the call waits until the step before has left the staging buffer.
+        After each step all rows behind the live ones hold the field's padding. Only the span that differs from the
+        step before is copied, at once and queued on the current stream. Before it writes, the call waits until the
+        step before has left the staging buffer.
 
         Args:
             plan: The plan.
@@ -98,54 +110,66 @@ class PlanBuffers:
         Sync: reads no device memory; may wait for the copy of the step before.
         Source: vLLM 0.32.0 v1/attention/backends/mla/indexer.py, whose buffers are written by several copies.
         """
+        self.validate_requests(plan.shape.num_reqs)
+        self._await()
+        for field in self._ordered:
+            field.write(field.read(plan))
+        self._copy()
+        return DevicePlan(plan, self._fields)
+
+    def lower_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Copy arrays of a plan to the device as ``lower`` does; fields that are not named have no live rows.
+
+        Args:
+            arrays: For each field its live rows; an array that is given twice must not have changed in between.
+
+        Raises:
+            InvalidBatch: An array has more rows than its buffer.
+
+        Sync: reads no device memory; may wait for the copy of the step before.
+        """
+        self._await()
+        for field in self._ordered:
+            values = arrays.get(field.name)
+            if values is not field.values:
+                field.write(values)
+        self._copy()
+
+    def validate_requests(self, count: int) -> None:
+        """Raise if a batch has more requests than the capacity, whether or not a field has a row for each.
+
+        Raises:
+            InvalidBatch: It has.
+        """
+        if count > self._most_requests:
+            facts = {"expected": f"at most {self._most_requests} requests", "got": count}
+            raise InvalidBatch("buffers", facts, help="raise the capacity, or lower the batch's limits")
+
+    def _await(self) -> None:
+        """Wait until the step before has left the staging buffer."""
         if self._copied is not None:
             self._copied.synchronize()
-        rows = {name: self._stage(name, values) for name, values in _arrays(plan).items()}
-        self._packed.copy_(self._staging, non_blocking=True)
+
+    def _copy(self) -> None:
+        """Copy the span of all dirty rows."""
+        dirty = [field for field in self._ordered if field.dirty]
+        if not dirty:
+            return
+        packed, staging = self._span(dirty[0].begin, dirty[-1].end)
+        packed.copy_(staging, non_blocking=True)
         if self._copied is not None:
             self._copied.record()
-        return DevicePlan(plan, {name: self._device[name][:count] for name, count in rows.items()})
+        for field in dirty:
+            field.dirty = 0
 
-    def _stage(self, name: str, values: NDArray[Any] | None) -> int:
-        """Write a field's live rows and its padding; return the number of live rows."""
-        field, _, rows = self._places[name]
-        count = 0 if values is None else values.size
-        if count > rows:
-            facts = {"expected": f"at most {rows} rows, {field.formula}", "got": count}
-            raise InvalidBatch(f"buffer {name}", facts, help="raise the capacity, or lower the batch's limits")
-        host = self._host[name]
-        if values is not None:
-            host[:count] = values.reshape(-1)
-        last = int(host[count - 1]) if count else 0
-        host[count:] = last if field.padding is None else field.padding
-        return count
-
-
-def _arrays(plan: BatchPlan) -> dict[str, NDArray[Any] | None]:
-    """Return the plan's array for each field; None where the plan has none."""
-    shape, tokens, decode, indexer = plan.shape, plan.tokens, plan.decode, plan.indexer
-    context = plan.context if isinstance(plan.context, PackedContextPlan) else None
-    return {
-        "query_start_loc": shape.query_start_loc,
-        "seq_lens": shape.seq_lens,
-        "req_id_per_token": tokens.requests,
-        "positions": tokens.positions,
-        "slot_mapping": plan.slot_mapping,
-        "sparse_start_loc": plan.sparse_start_loc,
-        "decode_seq_lens": None if decode is None else decode.seq_lens,
-        "decode_global_seq_lens": None if decode is None else decode.global_seq_lens,
-        "decode_lens": None if decode is None else decode.decode_lens,
-        "decode_row_requests": None if decode is None else decode.row_requests,
-        "context_gather_starts": None if context is None else context.gather_starts,
-        "context_seq_lens": None if context is None else context.seq_lens,
-        "context_cu_seq_lens": None if context is None else context.cu_seq_lens,
-        "context_query_start_loc": None if context is None else context.query_start_loc,
-        "context_local_cu_seq_lens": None if context is None else context.padded_local_cu_seq_lens,
-        "indexer_cu_seqlen_ks": None if indexer is None else indexer.cu_seqlen_ks,
-        "indexer_cu_seqlen_ke": None if indexer is None else indexer.cu_seqlen_ke,
-        "indexer_cu_seq_lens": None if indexer is None else indexer.cu_seq_lens,
-        "indexer_local_cu_seq_lens": None if indexer is None else indexer.local_cu_seq_lens,
-    }
+    def _span(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
+        """Return the same bytes of both buffers."""
+        found = self._spans.get((begin, end))
+        if found is None:
+            if len(self._spans) >= MOST_VIEWS:
+                self._spans.clear()
+            found = self._spans[begin, end] = self._packed[begin:end], self._staging[begin:end]
+        return found
 
 
 def expand_owners(cu_lens: Tensor, num_rows: int) -> Tensor:

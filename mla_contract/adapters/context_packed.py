@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -66,8 +65,7 @@ class ContextChunkPlan(NamedTuple):
         return sealed(np.arange(len(self.seq_lens), dtype=np.int32).repeat(self.padded_local_seq_lens))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PackedContextPlan:
+class PackedContextPlan(NamedTuple):
     """All chunks, and the flat arrays that their arrays are views of.
 
     Attributes:

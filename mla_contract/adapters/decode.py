@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_contract.adapters.arrays import Int32Array, padded, sealed
+from mla_contract.adapters.arrays import Int32Array, counting, ones, padded, sealed
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens
 from mla_contract.adapters.fault import InvalidBatch
 
@@ -44,8 +44,7 @@ class DecodeRule:
         self.parallel.in_states(self.compress_ratio)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DecodePlan:
+class DecodePlan(NamedTuple):
     """Rows of the decode part; a row is a token when flattened, a request when native.
 
     Attributes:
@@ -54,7 +53,7 @@ class DecodePlan:
         max_decode_len: Longest decode query, in tokens; native ``seq_lens`` have as many columns, but at least 1.
         seq_lens: [num_rows] or [num_rows, max_decode_len] int32, keys each token may see, on this rank, in states.
             0 on padding, never negative.
-        global_seq_lens: As ``seq_lens`` over all ranks, taken before localisation; None without sharing.
+        global_seq_lens: As ``seq_lens`` over all ranks and in tokens, taken before localisation; None without sharing.
         decode_lens: [num_rows] int32, query tokens of each row; 0 on padding rows.
         per_req_decode_lens: [num_decodes] int32, query tokens of each request.
         row_requests: [num_rows] int32, request whose block table a row reads; ``NO_REQUEST`` on padding rows.
@@ -104,7 +103,7 @@ def expand_decodes(shape: BatchShape, tokens: TokenMap, split: Split, rule: Deco
     if split.num_decodes == 0:
         return None
     lens = shape.query_lens[: split.num_decodes]
-    longest = int(lens.max())
+    longest = int(np.maximum.reduce(lens))
     num_live = int(shape.query_start_loc[split.num_decodes])
     if rule.flatten:
         rows = _token_rows(tokens, num_live, split.num_decode_tokens)
@@ -118,7 +117,7 @@ def expand_decodes(shape: BatchShape, tokens: TokenMap, split: Split, rule: Deco
         num_rows=len(rows.requests),
         max_decode_len=longest,
         seq_lens=sealed(local_lens(states, sharing) if sharing.size > 1 else states),
-        global_seq_lens=sealed(states) if sharing.size > 1 else None,
+        global_seq_lens=sealed(rows.visible) if sharing.size > 1 else None,
         decode_lens=sealed(rows.lens),
         per_req_decode_lens=lens,
         row_requests=sealed(rows.requests),
@@ -128,6 +127,10 @@ def expand_decodes(shape: BatchShape, tokens: TokenMap, split: Split, rule: Deco
 
 def _token_rows(tokens: TokenMap, num_live: int, num_rows: int) -> _Rows:
     """Return one row for each token; tokens behind the live ones are padding."""
+    if num_live == num_rows:
+        whole = num_rows == len(tokens.requests)
+        requests = tokens.requests if whole else tokens.requests[:num_rows]
+        return _Rows(tokens.visible[:num_rows], requests, ones(num_rows))
     lens = np.ones(num_rows, dtype=np.int32)
     lens[num_live:] = 0
     return _Rows(
@@ -143,4 +146,4 @@ def _request_rows(lens: Int32Array, context: Int32Array, longest: int, next_n: i
         raise InvalidBatch("decode query", facts, row=row, help="flatten, or lower the decode threshold to next_n")
     column = np.arange(max(longest, 1), dtype=np.int32)
     visible = np.where(column < lens[:, np.newaxis], context[:, np.newaxis] + column + 1, 0)
-    return _Rows(visible, np.where(lens > 0, np.arange(len(lens)), NO_REQUEST), lens)
+    return _Rows(visible, np.where(lens > 0, counting(len(lens)), NO_REQUEST), lens)

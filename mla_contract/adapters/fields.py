@@ -31,6 +31,7 @@ class BufferField:
 
     Attributes:
         name: Its name.
+        source: Where a plan has it: part and attribute, or an attribute of the plan itself.
         dtype: Name of its element type.
         axis: What its rows are counted by.
         more_rows: Rows in addition: 1 for a prefix sum.
@@ -38,6 +39,7 @@ class BufferField:
     """
 
     name: str
+    source: str
     dtype: str
     axis: Axis
     more_rows: int = 0
@@ -50,27 +52,31 @@ class BufferField:
 
 
 FIELDS = (
-    BufferField("query_start_loc", "int32", Axis.REQUESTS, 1, None),
-    BufferField("seq_lens", "int32", Axis.REQUESTS),
-    BufferField("req_id_per_token", "int32", Axis.TOKENS),
-    BufferField("positions", "int64", Axis.TOKENS),
-    BufferField("slot_mapping", "int64", Axis.TOKENS, 0, -1),
-    BufferField("sparse_start_loc", "int32", Axis.TOKENS, 1, None),
-    BufferField("decode_seq_lens", "int32", Axis.DECODE_CELLS),
-    BufferField("decode_global_seq_lens", "int32", Axis.DECODE_CELLS),
-    BufferField("decode_lens", "int32", Axis.DECODE_CELLS),
-    BufferField("decode_row_requests", "int32", Axis.DECODE_CELLS, 0, -1),
-    BufferField("context_gather_starts", "int32", Axis.CONTEXT_CELLS),
-    BufferField("context_seq_lens", "int32", Axis.CONTEXT_CELLS),
-    BufferField("context_cu_seq_lens", "int32", Axis.CONTEXT_EDGES),
-    BufferField("context_query_start_loc", "int32", Axis.CONTEXT_EDGES),
-    BufferField("context_local_cu_seq_lens", "int32", Axis.CONTEXT_EDGES),
-    BufferField("indexer_cu_seqlen_ks", "int32", Axis.TOKENS),
-    BufferField("indexer_cu_seqlen_ke", "int32", Axis.TOKENS),
-    BufferField("indexer_cu_seq_lens", "int32", Axis.INDEXER_EDGES),
-    BufferField("indexer_local_cu_seq_lens", "int32", Axis.INDEXER_EDGES),
+    BufferField("context_gather_starts", "context.gather_starts", "int32", Axis.CONTEXT_CELLS),
+    BufferField("context_seq_lens", "context.seq_lens", "int32", Axis.CONTEXT_CELLS),
+    BufferField("context_cu_seq_lens", "context.cu_seq_lens", "int32", Axis.CONTEXT_EDGES),
+    BufferField("context_query_start_loc", "context.query_start_loc", "int32", Axis.CONTEXT_EDGES),
+    BufferField("context_local_cu_seq_lens", "context.padded_local_cu_seq_lens", "int32", Axis.CONTEXT_EDGES),
+    BufferField("req_id_per_token", "tokens.requests", "int32", Axis.TOKENS),
+    BufferField("sparse_start_loc", "sparse_start_loc", "int32", Axis.TOKENS, 1, None),
+    BufferField("decode_seq_lens", "decode.seq_lens", "int32", Axis.DECODE_CELLS),
+    BufferField("decode_global_seq_lens", "decode.global_seq_lens", "int32", Axis.DECODE_CELLS),
+    BufferField("decode_lens", "decode.decode_lens", "int32", Axis.DECODE_CELLS),
+    BufferField("decode_row_requests", "decode.row_requests", "int32", Axis.DECODE_CELLS, 0, -1),
+    BufferField("positions", "tokens.positions", "int64", Axis.TOKENS),
+    BufferField("slot_mapping", "slot_mapping", "int64", Axis.TOKENS, 0, -1),
+    BufferField("query_start_loc", "shape.query_start_loc", "int32", Axis.REQUESTS, 1, None),
+    BufferField("seq_lens", "shape.seq_lens", "int32", Axis.REQUESTS),
+    BufferField("indexer_cu_seq_lens", "indexer.cu_seq_lens", "int32", Axis.INDEXER_EDGES),
+    BufferField("indexer_local_cu_seq_lens", "indexer.local_cu_seq_lens", "int32", Axis.INDEXER_EDGES),
+    BufferField("indexer_cu_seqlen_ks", "indexer.cu_seqlen_ks", "int32", Axis.TOKENS),
+    BufferField("indexer_cu_seqlen_ke", "indexer.cu_seqlen_ke", "int32", Axis.TOKENS),
 )
-"""Every array but the owners of gathered rows, which grow with the context and are expanded on the device."""
+"""Every array but the owners of gathered rows, which grow with the context and are expanded on the device.
+
+A copy spans what has changed. So what every step changes stands in the middle, the attention's arrays before it and
+the indexer's behind.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

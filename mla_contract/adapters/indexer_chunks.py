@@ -94,8 +94,7 @@ class IndexerChunkPlan(NamedTuple):
         return sealed(np.arange(len(self.seq_lens), dtype=np.int32).repeat(self.seq_lens))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IndexerPlan:
+class IndexerPlan(NamedTuple):
     """All chunks, and the flat arrays that their arrays are views of.
 
     Attributes:

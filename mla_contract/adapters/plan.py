@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from mla_contract.adapters.arrays import Int32Array, Int64Array
 from mla_contract.adapters.batch import BatchShape
@@ -32,6 +33,7 @@ class PlanConfig:
         indexer_states: Rows of the indexer's key buffer, in states; None plans no indexer chunks.
         logits_bytes: Budget of the indexer's logits.
         topk_tokens: Keys that a token reads under sparse attention; None plans no sparse offsets.
+        plan_decodes: Whether decode rows are planned, which the indexer reads.
         flatten_decodes: Decode rows are tokens; else they are requests.
         next_n: Longest decode query, in tokens; None takes ``decode_threshold``.
         compress_ratio: Tokens of an indexer state; also of decode lengths.
@@ -48,6 +50,7 @@ class PlanConfig:
     indexer_states: int | None = None
     logits_bytes: int = 512 << 20
     topk_tokens: int | None = None
+    plan_decodes: bool = True
     flatten_decodes: bool = False
     next_n: int | None = None
     compress_ratio: int = 1
@@ -81,8 +84,7 @@ class PlanConfig:
         return DecodeRule(self.flatten_decodes, next_n, self.compress_ratio, self.parallel)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BatchPlan:
+class BatchPlan(NamedTuple):
     """Everything that is decided on the host for one batch.
 
     Attributes:
@@ -91,7 +93,7 @@ class BatchPlan:
         tokens: For each of ``num_actual_tokens`` its request, its position and the keys up to its own.
         slot_mapping: [num_actual_tokens] int64, cache slot, -1 where not stored here; None without a block table.
         sparse_start_loc: [num_actual_tokens+1] int32, prefix sum of the keys that each token reads; None without top-k.
-        decode: The decode rows; None without decodes.
+        decode: The decode rows; None without decodes, or where none are planned.
         context: Context chunks of the prefills; None without context or workspace.
         indexer: Indexer chunks of the prefills; None without prefills or indexer.
     """
@@ -133,7 +135,7 @@ def plan_batch(shape: BatchShape, config: PlanConfig) -> BatchPlan:
         tokens=tokens,
         slot_mapping=None if table is None else token_slots(table, tokens, config.block_size, config.parallel),
         sparse_start_loc=None if topk is None else sparse_start_loc(tokens, topk),
-        decode=expand_decodes(shape, tokens, split, config.decode_rule),
+        decode=expand_decodes(shape, tokens, split, config.decode_rule) if config.plan_decodes else None,
         context=_context(shape, split, config),
         indexer=None if indexer is None else plan_indexer_chunks(shape, tokens, split, indexer),
     )

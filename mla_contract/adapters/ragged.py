@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_contract.adapters.arrays import Int32Array, Int64Array, IntsLike, padded, prefix_sum, sealed, sealed64
+from mla_contract.adapters.arrays import (
+    INT32,
+    Int32Array,
+    Int64Array,
+    IntsLike,
+    counting,
+    ones,
+    padded,
+    prefix_sum,
+    sealed,
+    sealed64,
+)
 from mla_contract.adapters.context_parallel import ContextParallel
 from mla_contract.adapters.fault import InvalidBatch
 
@@ -52,28 +62,29 @@ def lens_of(start_loc: IntsLike) -> Int32Array:
     array = np.asarray(start_loc)
     if len(array) == 0 or array[0] != 0:
         raise InvalidBatch("query_start_loc", {"expected": "first offset 0", "got": array[:1].tolist()})
-    lens = np.diff(array)
-    if len(lens) and lens.min() < 0:
+    if array.dtype == INT32 and array.tobytes() == counting(len(array)).tobytes():
+        return ones(len(array) - 1)
+    lens = array[1:] - array[:-1]
+    if len(lens) and np.minimum.reduce(lens) < 0:
         row = int((lens < 0).argmax())
         facts = {"expected": f"at least {array[row]}", "got": int(array[row + 1])}
         raise InvalidBatch("query_start_loc falls", facts, row=row, help="padding rows repeat the last offset")
     return sealed(lens)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TokenMap:
+class TokenMap(NamedTuple):
     """Where each token of a batch belongs.
 
     Attributes:
         requests: [num_tokens] int32, the owner; ``PADDING_REQUEST`` on padding tokens, which are last.
         positions: [num_tokens] int64, position in the request; 0 on padding tokens.
-        visible: [num_tokens] int64, keys up to and with the token's own: position and one; 0 on padding tokens.
+        visible: [num_tokens] int32, keys up to and with the token's own: position and one; 0 on padding tokens.
         num_live: Tokens that are not padding.
     """
 
     requests: Int32Array
     positions: Int64Array
-    visible: Int64Array
+    visible: Int32Array
     num_live: int
 
 
@@ -88,14 +99,17 @@ def map_tokens(shape: BatchShape) -> TokenMap:
         tokens and an arange; v1/attention/ops/metadata.py, compute_token_to_req_indices, for padding.
     """
     num_live, num_tokens = shape.num_live_tokens, shape.num_actual_tokens
-    requests = np.arange(shape.num_reqs, dtype=np.int32).repeat(shape.query_lens)
-    shift = shape.context_lens - shape.query_start_loc[:-1]
-    positions = shift.repeat(shape.query_lens) + np.arange(num_live)
-    visible = positions + 1
+    if shape.max_query_len == 1 and num_live == num_tokens == shape.num_reqs:
+        return TokenMap(counting(num_tokens), sealed64(shape.context_lens.astype(np.int64)), shape.seq_lens, num_live)
+    requests = counting(shape.num_reqs).repeat(shape.query_lens)
+    visible = (shape.seq_lens - shape.query_start_loc[1:]).repeat(shape.query_lens)
+    visible += counting(num_live + 1)[1:]
+    positions = visible.astype(np.int64)
+    positions -= 1
     return TokenMap(
         requests=sealed(padded(requests, num_tokens, PADDING_REQUEST)),
         positions=sealed64(padded(positions, num_tokens, 0)),
-        visible=sealed64(padded(visible, num_tokens, 0)),
+        visible=sealed(padded(visible, num_tokens, 0)),
         num_live=num_live,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +53,7 @@ class SplitRule:
         behaviour_of(self.release)
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """A batch divided: the leading rows decode, the others prefill.
 
     Attributes:
@@ -196,10 +195,11 @@ def _plainly_ordered(shape: BatchShape, threshold: int) -> bool:
     Padding rows may make it a no, which decides nothing.
     """
     lens = shape.query_lens if shape.split_query_lens is None else shape.split_query_lens
-    fresh, num_reqs = shape.context_lens == 0, shape.num_reqs
-    cached = num_reqs - int(np.count_nonzero(fresh))
-    if np.count_nonzero(fresh[cached:]) != num_reqs - cached:
+    cached = int(np.count_nonzero(shape.context_lens))
+    if cached < shape.num_reqs and np.count_nonzero(shape.context_lens[cached:]):
         return False
+    if shape.max_query_len <= threshold:
+        return True
     is_long = lens[:cached] > threshold
     short = cached - int(np.count_nonzero(is_long))
     return bool(np.count_nonzero(is_long[short:]) == cached - short)

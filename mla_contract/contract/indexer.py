@@ -197,7 +197,7 @@ class IndexerDecodeMetadata(Protocol):
 
     @property
     def global_seq_lens(self) -> Int32[Tensor, "*decode_rows"] | None:
-        """Lengths over all ranks, in states, taken before localisation; None without DCP.
+        """Lengths over all ranks, in tokens, taken before localisation; None without DCP.
 
         Padding: 0 on padding.
         Source: vLLM 0.33.0 v1/attention/backends/mla/indexer.py

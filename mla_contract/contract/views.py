@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ class ChunkView:
         starts: Array of first positions: local ones under DCP.
         token_to_seq: Array of owners.
         record: The chunk's own record; None in the shape of parallel lists.
+        padded_cu_seq_lens: Array of prefix sums of ``padded_local``; None where the record has none.
+        padded_token_to_seq: Array of owners of the padded local rows; None where the record has none.
     """
 
     path: str
@@ -44,6 +47,25 @@ class ChunkView:
     starts: Any
     token_to_seq: Any
     record: Any = None
+    padded_cu_seq_lens: Any = None
+    padded_token_to_seq: Any = None
+
+    def field_path(self, name: str) -> str:
+        """Return how reports name a field of the chunk, given by its name since 0.28."""
+        if self.record is not None:
+            return f"{self.path}.{name}"
+        return _NAMES_BEFORE.get(name, name) + self.path.removeprefix("seq_lens")
+
+
+_NAMES_BEFORE: Mapping[str, str] = MappingProxyType(
+    {
+        "num_context_tokens": "chunk_total_token",
+        "num_local_context_tokens": "seq_tot",
+        "max_seq_len": "max_seq_lens",
+        "padded_local_seq_lens": "padded_local_chunk_seq_lens",
+    }
+)
+"""Names of the parallel lists up to 0.27, by the names of a chunk's fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +124,8 @@ def _chunk_shape(record: Any) -> ContextView:
                 chunk.starts,
                 chunk.token_to_seq,
                 chunk,
+                getattr(chunk, "padded_local_cu_seq_lens", None),
+                getattr(chunk, "padded_local_token_to_seq", None),
             )
         )
     context_lens = tuple(record.context_lens_list)
@@ -121,6 +145,7 @@ def _field_shape(record: Any) -> ContextView:
     padded = record.padded_local_chunk_seq_lens
     matrix = host_copy(record.seq_lens)
     rows = [] if matrix is None else list(matrix)
+    padded_sums = getattr(record, "padded_local_cu_seq_lens", None)
     chunks = tuple(
         ChunkView(
             f"seq_lens[{index}]",
@@ -134,6 +159,7 @@ def _field_shape(record: Any) -> ContextView:
             record.cu_seq_lens[index],
             record.starts[index],
             record.token_to_seq[index],
+            padded_cu_seq_lens=None if padded_sums is None else padded_sums[index],
         )
         for index, row in enumerate(rows)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from mla_contract.contract.aiter import AiterSparseMetadata
 from mla_contract.contract.batch import CommonBatch
@@ -12,7 +12,7 @@ from mla_contract.contract.clauses.clause import Tier
 from mla_contract.contract.clauses.evidence import NO_EVIDENCE, Evidence
 from mla_contract.contract.clauses.facts import NO_FACTS, Facts
 from mla_contract.contract.clauses.fast_judge import all_hold
-from mla_contract.contract.clauses.host import device_reads, is_capturing
+from mla_contract.contract.clauses.host import device_reads
 from mla_contract.contract.clauses.judge import Outcome, judge
 from mla_contract.contract.clauses.subject import Subject
 from mla_contract.contract.core import MLAMetadata
@@ -30,6 +30,20 @@ if TYPE_CHECKING:
 
 
 _CONTAINERS = (type(None), dict, list, tuple)
+
+
+class Known(TypedDict, total=False):
+    """What may be known besides the object and its batch.
+
+    Attributes:
+        declaration: What the backend says of itself.
+        facts: Numbers of the configuration.
+        evidence: Records of what happened around the build.
+    """
+
+    declaration: BackendDeclaration | None
+    facts: Facts
+    evidence: Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +75,7 @@ def protocol_of(record: object) -> type:
 
 
 def report_metadata(
-    obj: object,
-    protocol: Any = None,
-    *,
-    batch: object = None,
-    declaration: BackendDeclaration | None = None,
-    facts: Facts = NO_FACTS,
-    evidence: Evidence = NO_EVIDENCE,
-    tier: Tier = Tier.STRUCTURAL,
+    obj: object, protocol: Any = None, *, batch: object = None, tier: Tier = Tier.STRUCTURAL, **known: Unpack[Known]
 ) -> Report:
     """Check whatever an engine passes around, and say also what could not be decided; never raises.
 
@@ -76,10 +83,8 @@ def report_metadata(
         obj: A record, None, a dict by layer, or a list of dicts.
         protocol: The Protocol that every record must satisfy; by default each record's own, by its looks.
         batch: The common batch that the builder was given.
-        declaration: What the backend says of itself.
-        facts: Numbers of the configuration.
-        evidence: Records of what happened around the build.
         tier: How much may be read.
+        **known: As ``Known`` says.
 
     Sync: none in the structural tier; reads device memory in the values tier
     """
@@ -94,12 +99,7 @@ def report_metadata(
             violations.extend(check_structure(record, protocol or protocol_of(record), path))
             is_batch = hasattr(record, "query_start_loc_cpu")
             subject = Subject(
-                metadata=None if is_batch else record,
-                batch=record if is_batch else batch,
-                declaration=declaration,
-                facts=facts,
-                evidence=evidence,
-                path=path,
+                metadata=None if is_batch else record, batch=record if is_batch else batch, path=path, **known
             )
             outcome: Outcome = judge(subject, tier)
             violations.extend(outcome.violations)
@@ -122,10 +122,10 @@ def check_metadata(
     protocol: Any = None,
     *,
     batch: object = None,
+    tier: Tier = Tier.STRUCTURAL,
     declaration: BackendDeclaration | None = None,
     facts: Facts = NO_FACTS,
     evidence: Evidence = NO_EVIDENCE,
-    tier: Tier = Tier.STRUCTURAL,
 ) -> tuple[Violation, ...]:
     """Return every breach by ``obj``; never raises. Arguments as for ``report_metadata``.
 
@@ -134,27 +134,16 @@ def check_metadata(
     Sync: none in the structural tier; reads device memory in the values tier
     """
     try:
-        if _structure_is_fine(obj, protocol, batch):
-            reached = tier if tier is Tier.STRUCTURAL or not is_capturing() else Tier.STRUCTURAL
-            if all_hold(obj, batch, reached, facts, declaration, evidence):
-                return ()
+        if _structure_is_fine(obj, protocol, batch) and all_hold(obj, batch, tier, facts, declaration, evidence):
+            return ()
     except Exception:  # noqa: BLE001 - the slow path reports what the object raises
         pass
-    report = report_metadata(
-        obj, protocol, batch=batch, declaration=declaration, facts=facts, evidence=evidence, tier=tier
-    )
-    return report.violations
+    known = Known(declaration=declaration, facts=facts, evidence=evidence)
+    return report_metadata(obj, protocol, batch=batch, tier=tier, **known).violations
 
 
 def validate_metadata(
-    obj: object,
-    protocol: Any = None,
-    *,
-    batch: object = None,
-    declaration: BackendDeclaration | None = None,
-    facts: Facts = NO_FACTS,
-    evidence: Evidence = NO_EVIDENCE,
-    tier: Tier = Tier.STRUCTURAL,
+    obj: object, protocol: Any = None, *, batch: object = None, tier: Tier = Tier.STRUCTURAL, **known: Unpack[Known]
 ) -> None:
     """Raise once, with every breach by ``obj``. Arguments as for ``report_metadata``.
 
@@ -163,9 +152,7 @@ def validate_metadata(
 
     Sync: none in the structural tier; reads device memory in the values tier
     """
-    found = check_metadata(
-        obj, protocol, batch=batch, declaration=declaration, facts=facts, evidence=evidence, tier=tier
-    )
+    found = check_metadata(obj, protocol, batch=batch, tier=tier, **known)
     if found:
         raise ContractError(violations=found)
 

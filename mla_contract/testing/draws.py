@@ -35,14 +35,15 @@ PADDING = Row(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A legal batch and the builder's configuration."""
+    """A legal batch and the builder's configuration; ``padding_query`` is as for ``common_batch``."""
 
     shape: BatchShape
     setup: Setup
+    padding_query: int = 0
 
     def build(self) -> tuple[Any, Any]:
         """Return the common batch and its metadata."""
-        return build(self.shape, self.setup)
+        return build(self.shape, self.setup, self.padding_query)
 
 
 class Chooser:
@@ -75,21 +76,18 @@ def draw_legal(chooser: Chooser, kind: Kind | None = None) -> Draw:
     shorts = chooser.one([True, True, False])
     rows = draw_rows(chooser, threshold, uniform=uniform, shorts_decode=shorts)
     setup = _setup(chooser, kind, rows, (threshold, uniform, shorts))
-    if _padding_is_disputed(rows, setup.config):
-        rows = [row for row in rows if row.query]
-    return Draw(shape_of(rows, setup.config), setup)
+    padding_query = _uniform_padding(chooser, rows, threshold)
+    return Draw(shape_of(rows, setup.config, padding_query), setup, padding_query)
 
 
-def _padding_is_disputed(rows: Sequence[Row], config: PlanConfig) -> bool:
-    """Return whether planner and clauses read the padding requests of a batch differently, so that it is not drawn.
+def _uniform_padding(chooser: Chooser, rows: Sequence[Row], threshold: int) -> int:
+    """Return the tokens of each padding request: those of the decodes where there is nothing else, or none.
 
-    Up to 0.30, an engine that flags prefilling lets padding start the prefills, which MLA236 forbids (vllm#29644).
-    Where flattened decode tokens are as many as requests, MLA348 takes the rows for requests.
+    Source: vLLM 0.32.0 v1/worker/gpu_model_runner.py pads a batch of equal decodes to such a batch for graph replay.
     """
-    if config.release == OLD_CONTEXT and config.require_uniform and not config.treat_short_extends_as_decodes:
-        return True
-    short = [row.query for row in rows if row.query <= config.decode_threshold]
-    return config.flatten_decodes and sum(short) == len(short)
+    queries = {row.query for row in rows if row is not PADDING}
+    plain = len(queries) == 1 and max(queries) <= threshold and not any(row.prefilling for row in rows)
+    return queries.pop() if plain and PADDING in rows and chooser.one([True, False]) else 0
 
 
 def draw_rows(chooser: Chooser, threshold: int, *, uniform: bool = False, shorts_decode: bool = True) -> list[Row]:
@@ -98,7 +96,7 @@ def draw_rows(chooser: Chooser, threshold: int, *, uniform: bool = False, shorts
     Args:
         chooser: Where the numbers come from.
         threshold: Longest query that is still a decode, in tokens.
-        uniform: Whether all decodes have one length.
+        uniform: Whether all decodes have one length; half of such batches have nothing else, as graph replay pads them.
         shorts_decode: Whether short pieces of a prompt may be decodes; where not, some rows are flagged.
     """
     longest = chooser.one([8, 60, 700])
@@ -116,24 +114,28 @@ def draw_rows(chooser: Chooser, threshold: int, *, uniform: bool = False, shorts
         Row(threshold + chooser.number(1, 12), chooser.number(1, longest), True) for _ in range(chooser.number(0, 3))
     ]
     fresh = [Row(threshold + chooser.number(1, 40), 0, True) for _ in range(chooser.number(0, 3))]
-    live = [*decodes, *shorts, *extends, *fresh] or [Row(threshold, 5)]
+    alone = uniform and chooser.one([False, True])
+    live = (decodes if alone else [*decodes, *shorts, *extends, *fresh]) or [Row(threshold, 5)]
     return [*live, *[PADDING] * chooser.one([0, 0, 0, 1, 2])]
 
 
-def shape_of(rows: Sequence[Row], config: PlanConfig) -> BatchShape:
-    """Return the planner's batch of the rows, with derived blocks."""
+def shape_of(rows: Sequence[Row], config: PlanConfig, padding_query: int = 0) -> BatchShape:
+    """Return the planner's batch of the rows, with derived blocks; the split sees ``padding_query`` in padding rows."""
     seq_lens = [row.query + row.context for row in rows]
     flags = None if config.treat_short_extends_as_decodes else [row.prefilling for row in rows]
     table = derived_block_table(seq_lens, config.block_size, config.parallel.size)
-    return BatchShape.of([row.query for row in rows], seq_lens, is_prefilling=flags, block_table=table)
+    queries = [row.query for row in rows]
+    seen = [query or padding_query for query in queries]
+    options = {"num_actual_tokens": sum(seen), "is_prefilling": flags, "block_table": table}
+    return BatchShape.of(queries, seq_lens, split_query_lens=seen if padding_query else None, **options)
 
 
 def _setup(chooser: Chooser, kind: Kind, rows: Sequence[Row], split: tuple[int, bool, bool]) -> Setup:
     """Return a configuration under which the rows can be planned."""
     threshold, uniform, shorts = split
     block, size = chooser.one([1, 4, 16, 64]), chooser.one([1, 1, 1, 2, 4])
-    ratio = chooser.one([1, 2]) if kind is Kind.INDEXER and size == 1 else 1
-    runs = [run for run in (1, 2, block) if block % run == 0]
+    ratio = chooser.one([1, 2]) if kind is Kind.INDEXER and (size == 1 or block > 1) else 1
+    runs = [run for run in (1, 2, block) if block % run == 0 and run % ratio == 0]
     sharing = ContextParallel(size, chooser.number(0, size - 1), chooser.one(runs)) if size > 1 else ContextParallel()
     aligned = lcm(block, sharing.span)
     old = kind is not Kind.INDEXER and size == 1 and chooser.one([False, False, True])
@@ -154,4 +156,6 @@ def _setup(chooser: Chooser, kind: Kind, rows: Sequence[Row], split: tuple[int, 
         parallel=sharing,
         release=OLD_CONTEXT if old else "0.33",
     )
-    return Setup(kind=kind, config=config, dense_prefill=chooser.one([True, True, False]))
+    all_decodes = kind in (Kind.SPARSE, Kind.AITER) and chooser.one([False, False, True])
+    dense = not all_decodes and chooser.one([True, True, False])
+    return Setup(kind=kind, config=config, dense_prefill=dense, all_decodes=all_decodes)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from mla_contract.contract.clauses.subject import Subject
 from mla_contract.testing import subjects as legal
 from mla_contract.testing.changes import both, cut, fact, flip, poke, put
 from mla_contract.testing.context_faults import CONTEXT_TABLES
@@ -23,14 +26,14 @@ INDEXER: tuple[Line, ...] = (
     *shifts("metadata.max_seq_len", "MLA244", "MLA244"),
     ("forgotten record", "metadata.decode", put("metadata.decode", None), "MLA342"),
     ("forgotten record", "metadata.prefill", put("metadata.prefill", None), "MLA342"),
-    *rows("metadata.seq_lens", "MLA107"),
+    *rows("metadata.seq_lens", "MLA107 MLA351"),
     ("row too few", "metadata.slot_mapping", cut("metadata.slot_mapping"), "MLA107 MLA208"),
     *rows("metadata.decode.block_table", "MLA107 MLA343", "metadata.decode.decode_lens metadata.decode.seq_lens"),
     *rows("metadata.decode.seq_lens", "MLA107 MLA343", "metadata.decode.decode_lens"),
     *rows("metadata.decode.decode_lens", "MLA107 MLA343"),
     *elements("metadata.decode.seq_lens", (0, 0), "MLA348"),
     ("element too large", "metadata.decode.decode_lens", poke("metadata.decode.decode_lens", 1, 8), "MLA347"),
-    ("element too small", "metadata.decode.decode_lens", poke("metadata.decode.decode_lens", 1, 1), "MLA347 MLA348"),
+    ("element too small", "metadata.decode.decode_lens", poke("metadata.decode.decode_lens", 1, 1), "MLA353"),
     ("swapped rows", "metadata.decode.seq_lens", flip("metadata.decode.seq_lens"), "MLA348"),
     ("swapped rows", "metadata.decode.block_table", flip("metadata.decode.block_table"), "MLA335"),
     ("cached for total", "metadata.decode.seq_lens", put("metadata.decode.seq_lens", lambda old: old - 2), "MLA348"),
@@ -124,7 +127,7 @@ DCP: tuple[Line, ...] = (
         "MLA350",
     ),
     *elements("metadata.decode.global_seq_lens", (0, 0), "MLA350"),
-    *rows("metadata.decode.global_seq_lens", "MLA107 MLA343 MLA350"),
+    *rows("metadata.decode.global_seq_lens", "MLA352"),
 )
 PADDED: tuple[Line, ...] = (
     (
@@ -144,10 +147,30 @@ PADDED: tuple[Line, ...] = (
     ("stale element", "metadata.decode.seq_lens", poke("metadata.decode.seq_lens", 2, 9), "MLA348"),
 )
 
+
+def _dealt_in_tokens(subject: Subject) -> None:
+    """Sum the local states of the first chunk as if the ranks' turns were counted in states."""
+    states = np.diff(subject.metadata.prefill.chunks[0].cu_seq_lens.numpy())
+    local = subject.facts.local_lens(states)
+    put(f"{FIRST}.local_cu_seq_lens", tensor(np.concatenate([[0], np.cumsum(local)])))(subject)
+
+
+STATES: tuple[Line, ...] = (
+    (
+        "wrong unit",
+        "metadata.decode.global_seq_lens",
+        put("metadata.decode.global_seq_lens", lambda old: old // 2),
+        "MLA350",
+    ),
+    ("wrong unit", "metadata.decode.seq_lens", put("metadata.decode.seq_lens", lambda old: old * 2), "MLA348"),
+    ("wrong unit", f"{FIRST}.local_cu_seq_lens", _dealt_in_tokens, "MLA374"),
+)
+
 TABLES: tuple[tuple[str, Maker, tuple[Line, ...]], ...] = (
     *CONTEXT_TABLES,
     ("indexer", legal.BASES["indexer"], (*INDEXER, *CHUNK_LINES)),
     ("indexer, DCP", legal.BASES["indexer, DCP"], DCP),
+    ("indexer, DCP in states", legal.states_indexer, STATES),
     ("indexer, flattened and padded", legal.padded_indexer, PADDED),
 )
 

@@ -8,11 +8,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from mla_contract.adapters.arrays import prefix_sum
 from mla_contract.adapters.context_parallel import local_lens
 from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
+from mla_contract.adapters.release import behaviour_of
 from mla_contract.adapters.split import Split
 from mla_contract.contract.clauses.facts import Facts
+from mla_contract.contract.declaration import BackendDeclaration, Routing
 from mla_contract.testing import records
 from mla_contract.testing.context_records import lower_context, tensor
 
@@ -37,11 +41,22 @@ class Setup:
         kind: The record to build.
         config: The planner's configuration.
         dense_prefill: Whether a sparse record has a prefill record.
+        all_decodes: Whether a sparse record counts all its tokens as decodes.
     """
 
     kind: Kind
     config: PlanConfig = field(default_factory=lambda: PlanConfig(block_size=16))
     dense_prefill: bool = True
+    all_decodes: bool = False
+
+    @property
+    def declaration(self) -> BackendDeclaration | None:
+        """What the backend declares; None where nothing but the shared split is meant."""
+        if not self.all_decodes:
+            return None
+        return BackendDeclaration(
+            name="all decodes", routing=Routing.ALL_DECODES, dense_prefill=False, decode_lse=False
+        )
 
     def facts(self) -> Facts:
         """Return the configuration as the clauses read it."""
@@ -51,6 +66,7 @@ class Setup:
             decode_threshold=config.decode_threshold,
             uniform_decodes=config.require_uniform,
             short_extends_are_decodes=config.treat_short_extends_as_decodes,
+            padding_may_prefill=behaviour_of(config.release).padding_starts_prefills,
             capturing=False,
             dcp_size=config.parallel.size,
             dcp_rank=config.parallel.rank,
@@ -63,16 +79,19 @@ class Setup:
         )
 
 
-def common_batch(shape: BatchShape, plan: BatchPlan) -> records.Batch:
+def common_batch(shape: BatchShape, plan: BatchPlan, padding_query: int = 0) -> records.Batch:
     """Return the common batch of a plan, with its slots derived from its block table.
 
     Args:
         shape: The batch, with a block table.
         plan: Its plan.
+        padding_query: Tokens that the offsets give to each padding request, as in a uniformly padded batch; the plan
+            counts them as padding tokens.
 
     Sync: none.
     """
-    start_loc = tensor(shape.query_start_loc)
+    queries = np.where(shape.query_lens == 0, padding_query, shape.query_lens)
+    start_loc = tensor(prefix_sum(queries))
     return records.Batch(
         query_start_loc=start_loc.clone(),
         query_start_loc_cpu=start_loc,
@@ -108,10 +127,12 @@ def lower(batch: records.Batch, plan: BatchPlan, setup: Setup) -> Any:
     return records.Sparse(**sparse) if setup.kind is Kind.SPARSE else records.Aiter(**sparse, **_paged(plan, setup))
 
 
-def build(shape: BatchShape, setup: Setup) -> tuple[records.Batch, Any]:
-    """Plan a batch and return it with its metadata."""
+def build(shape: BatchShape, setup: Setup, padding_query: int = 0) -> tuple[records.Batch, Any]:
+    """Plan a batch and return it with its metadata; ``padding_query`` is as for ``common_batch``."""
     plan = plan_batch(shape, setup.config)
-    batch = common_batch(shape, plan)
+    batch = common_batch(shape, plan, padding_query)
+    if setup.all_decodes:
+        plan = plan._replace(split=Split(shape.num_reqs, 0, shape.num_actual_tokens, 0))
     return batch, lower(batch, plan, setup)
 
 
@@ -138,13 +159,19 @@ def _sparse_fields(batch: records.Batch, plan: BatchPlan, setup: Setup) -> dict[
         "prefill": record,
         "decode": None,
         "block_table": batch.block_table_tensor,
-        "req_id_per_token": tensor(plan.tokens.requests),
+        "req_id_per_token": tensor(_owners(batch, plan)),
         "seq_lens": batch.seq_lens,
         "block_size": setup.config.block_size,
         "topk_tokens": setup.config.topk_tokens or 0,
         "decode_max_query_len": int(own.max(initial=0)),
         "prefill_max_seq_len": longest,
     }
+
+
+def _owners(batch: records.Batch, plan: BatchPlan) -> NDArray[Any]:
+    """Return the request of each token; behind the offsets, as the plan pads."""
+    owned = np.repeat(np.arange(batch.num_reqs), np.diff(batch.query_start_loc_cpu.numpy()))
+    return np.concatenate([owned, plan.tokens.requests[len(owned) :]])
 
 
 def _paged(plan: BatchPlan, setup: Setup) -> dict[str, Any]:

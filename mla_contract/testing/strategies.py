@@ -47,9 +47,14 @@ def legal_lens(draw: st.DrawFn, threshold: int = 1) -> tuple[tuple[int, ...], tu
 @st.composite
 def legal_subjects(draw: st.DrawFn, kind: Kind | None = None) -> Subject:
     """Draw a legal batch with its metadata and facts."""
-    made = draw(legal_draws(kind))
-    batch, metadata = made.build()
-    return Subject(metadata=metadata, batch=batch, facts=made.setup.facts())
+    return _subject(draw(legal_draws(kind)))
+
+
+def _subject(drawn: Draw) -> Subject:
+    """Return a drawn batch with its metadata, facts and declaration."""
+    batch, metadata = drawn.build()
+    setup = drawn.setup
+    return Subject(metadata=metadata, batch=batch, facts=setup.facts(), declaration=setup.declaration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +80,7 @@ def nearly_legal(draw: st.DrawFn, kind: Kind | None = None) -> NearlyLegal:
     from mla_contract.testing.field_faults import field_faults
 
     made = draw(legal_draws(kind))
-
-    def build() -> Subject:
-        batch, metadata = made.build()
-        return Subject(metadata=metadata, batch=batch, facts=made.setup.facts())
-
-    fault = draw(st.sampled_from(list(field_faults(made.setup.kind.value, build))))
+    fault = draw(st.sampled_from(list(field_faults(made.setup.kind.value, lambda: _subject(made)))))
     return NearlyLegal(fault, fault.planted())
 
 

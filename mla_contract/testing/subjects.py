@@ -88,6 +88,7 @@ BASES: Mapping[str, Callable[[], Subject]] = {
 """Subjects whose every field gets mechanical faults."""
 
 padded = _of(Kind.DENSE, PADDED)
+states_indexer = _of(Kind.INDEXER, INDEXED, parallel=ContextParallel(2, 1, 4), compress_ratio=2)
 padded_indexer = _of(Kind.INDEXER, ((2, 7), (1, 4), (0, 0), (0, 0), (0, 0)), flatten_decodes=True)
 
 

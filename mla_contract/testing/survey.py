@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mla_contract.contract.clauses.clause import Tier
-from mla_contract.runtime import check_metadata
+from mla_contract.runtime.check import Known, check_metadata
 from mla_contract.testing.draws import Chooser, draw_legal
 
 
@@ -46,7 +46,8 @@ def survey_legal(count: int, *, seed: int = 0, first: int = 0, progress: int = 0
         draw = draw_legal(Chooser(np.random.default_rng([seed, index])))
         batch, metadata = draw.build()
         found.batches[draw.setup.kind.value] += 1
-        for violation in check_metadata(metadata, batch=batch, facts=draw.setup.facts(), tier=Tier.VALUES):
+        known = Known(facts=draw.setup.facts(), declaration=draw.setup.declaration)
+        for violation in check_metadata(metadata, batch=batch, tier=Tier.VALUES, **known):
             found.codes[violation.code] += 1
             if len(found.examples) < 5:
                 found.examples.append(f"seed [{seed}, {index}]\n{violation.render()}")

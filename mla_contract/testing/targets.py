@@ -26,7 +26,7 @@ ENTRY_POINTS = "mla_contract.backends"
 OWN: Mapping[str, str] = MappingProxyType(
     {
         "rocm_sparse": "mla_contract.backends.rocm_sparse.target:rocm_sparse",
-        "sparse_indexer": "mla_contract.backends.rocm_sparse.target:sparse_indexer",
+        "sparse_indexer": "mla_contract.backends.sparse.target:sparse_indexer",
         "cuda_sparse": "mla_contract.backends.cuda_sparse.target:cuda_sparse",
     }
 )
@@ -128,7 +128,7 @@ def load_factory(name: str) -> Factory:
         raise InvalidContract(f"{name!r}: name a target as module:factory")
     try:
         found = import_module(module)
-    except Exception as error:
+    except Exception as error:  # the module is foreign: whatever it raises is why it cannot be imported
         raise InvalidContract(f"{name}: {module} cannot be imported: {type(error).__name__}: {error}") from error
     factory = getattr(found, attribute, None)
     if not callable(factory):

@@ -80,6 +80,31 @@ def test_buffers_over_any_steps_equal_fresh_ones(steps: list[BatchShape]) -> Non
         assert torch.equal(used.buffer(field.name), fresh.buffer(field.name)), field.name
 
 
+def test_buffers_of_some_fields_have_those_alone() -> None:
+    """A backend names what its records hold; other fields take no memory, and an unknown name is refused."""
+    whole, some = PlanBuffers(CAPACITY, "cpu"), PlanBuffers(CAPACITY, "cpu", ("positions", "seq_lens"))
+    assert some.num_bytes < whole.num_bytes
+    lowered = some.lower(plan_batch(SHORT, CONFIG))
+    assert (lowered["positions"].tolist(), lowered["seq_lens"].tolist()) == ([6], [7])
+    with pytest.raises(KeyError):
+        lowered["slot_mapping"]
+    with pytest.raises(InvalidBatch, match="PlanBuffers.fields"):
+        PlanBuffers(CAPACITY, "cpu", ("positions", "seq_lans"))
+
+
+def test_buffers_refused_batch_leaves_nothing_behind() -> None:
+    """What was staged of a batch that is then refused goes over with the next one: no row is stale."""
+    used, fresh = PlanBuffers(CAPACITY, "cpu"), PlanBuffers(CAPACITY, "cpu")
+    short = plan_batch(SHORT, CONFIG)
+    used.lower(short)
+    with pytest.raises(InvalidBatch, match="buffer decode_seq_lens"):
+        used.lower_arrays({"sparse_start_loc": np.arange(9), "decode_seq_lens": np.ones(1000, np.int32)})
+    used.lower(short)
+    fresh.lower(short)
+    for field in FIELDS:
+        assert torch.equal(used.buffer(field.name), fresh.buffer(field.name)), field.name
+
+
 class _Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts copies, and refuses whatever reads a value back."""
 
@@ -116,12 +141,14 @@ def test_buffers_are_views_of_one_allocation_on_aligned_starts() -> None:
 
 
 def test_buffers_too_small_for_a_batch_are_refused_by_name() -> None:
-    """A batch beyond the capacity names the field, its rows and their formula; one within is accepted."""
-    small = Capacity(max_num_seqs=1, max_num_batched_tokens=8, workspace_rows=64, max_context_tokens=64)
+    """A batch beyond the capacity names the field, its rows and their formula, or the requests; one within is fine."""
+    small = Capacity(max_num_seqs=5, max_num_batched_tokens=8, workspace_rows=64, max_context_tokens=64)
     buffers = PlanBuffers(small, "cpu")
-    with pytest.raises(InvalidBatch, match="buffer query_start_loc") as caught:
+    with pytest.raises(InvalidBatch, match="buffer req_id_per_token") as caught:
         buffers.lower(plan_batch(LONG, CONFIG))
-    assert caught.value.facts == {"expected": "at most 2 rows, requests + 1", "got": 6}
+    assert caught.value.facts == {"expected": "at most 8 rows, tokens", "got": 52}
+    with pytest.raises(InvalidBatch, match="at most 5 requests"):
+        buffers.lower(plan_batch(BatchShape.of([1] * 6, [9] * 6), CONFIG))
     assert buffers.lower(plan_batch(SHORT, CONFIG))["seq_lens"].tolist() == [7]
 
 

@@ -53,7 +53,7 @@ def test_decode_rows_keep_their_bounds(shape: BatchShape, flatten: bool, ratio: 
     lens = shape.query_lens[: split.num_decodes]
     assert plan.num_rows == len(plan.seq_lens) == (split.num_decode_tokens if flatten else split.num_decodes)
     assert plan.decode_lens.sum() == lens.sum() <= split.num_decode_tokens
-    states = plan.seq_lens if plan.global_seq_lens is None else plan.global_seq_lens
+    states = plan.seq_lens if plan.global_seq_lens is None else plan.global_seq_lens // ratio
     expected = [
         (context + number + 1) // ratio
         for query, context in zip(lens, shape.context_lens, strict=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ def test_plan_of_a_batch_cannot_be_changed() -> None:
     plan = plan_batch(BatchShape.of(lens, [9, 9]), CONFIG)
     lens[:] = 7
     assert plan.shape.query_lens.tolist() == [1, 5]
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         plan.split = plan.split  # type: ignore[misc]
     with pytest.raises(ValueError, match="read-only"):
         plan.tokens.positions[0] = 1

@@ -10,15 +10,15 @@ import torch
 
 from mla_contract.backends.cuda_sparse.backend import CudaSparseBackend
 from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
-from mla_contract.backends.rocm_sparse.config import SparseConfig
-from mla_contract.backends.rocm_sparse.metadata import SparseMetadata
-from mla_contract.backends.rocm_sparse.workspace import LocalWorkspace
+from mla_contract.backends.sparse.config import SparseConfig
+from mla_contract.backends.sparse.metadata import SparseMetadata
+from mla_contract.backends.sparse.workspace import LocalWorkspace
 from mla_contract.contract.clauses.clause import Tier
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.corpus import conformance_batches, in_order
+from mla_contract.testing.records import Batch
 from tests.adapters.scenarios import BATCHES
-from tests.backends.rocm_sparse.steps import REFERENCE, SMALL, arrays_of, drawn, step_batch
-from tests.contract.clauses.records import Batch
+from tests.backends.sparse.steps import REFERENCE, SMALL, arrays_of, drawn, step_batch
 
 DENSE = replace(SMALL, dense_prefill=True, context_rows=8192, context_tokens=1 << 20)
 CONFIGS = {"plain": SMALL, "native": replace(SMALL, native_decode=True, next_n=4), "dense": DENSE}

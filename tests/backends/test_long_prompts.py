@@ -17,17 +17,17 @@ from torch import Tensor
 
 from mla_contract.backends.kernels.reference import ReferenceProvider
 from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
-from mla_contract.backends.rocm_sparse.config import SparseConfig
-from mla_contract.backends.rocm_sparse.guard import GuardedProvider
-from mla_contract.backends.rocm_sparse.indexer import GatheredKeys, IndexerInputs, SparseIndexer
-from mla_contract.backends.rocm_sparse.indexer_metadata import IndexerChunkRecord
-from mla_contract.backends.rocm_sparse.workspace import LocalWorkspace, workspace_evidence
+from mla_contract.backends.sparse.config import SparseConfig
+from mla_contract.backends.sparse.guard import GuardedProvider
+from mla_contract.backends.sparse.indexer import GatheredKeys, IndexerInputs, SparseIndexer
+from mla_contract.backends.sparse.indexer_metadata import IndexerChunkRecord
+from mla_contract.backends.sparse.workspace import LocalWorkspace, workspace_evidence
 from mla_contract.contract.provider import ChunkLogits, SparseAttention, TopkRows
 from mla_contract.contract.workspace import WorkspacePlan
 from mla_contract.errors import ContractError
 from mla_contract.runtime.check import check_metadata
-from tests.backends.rocm_sparse.steps import FLOAT_KEYS, step_batch
-from tests.contract.clauses.records import Batch
+from mla_contract.testing.records import Batch
+from tests.backends.sparse.steps import FLOAT_KEYS, step_batch
 
 LENGTHS = (20_000, 40_000, 60_000, 80_000, 100_000)
 QUERIES = 256

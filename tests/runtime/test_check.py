@@ -29,6 +29,7 @@ from mla_contract.runtime import (
     validated,
     validating,
 )
+from mla_contract.testing.records import IndexerPrefill, Sparse
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import DECODES, PLAIN, subject
 
@@ -90,7 +91,7 @@ def test_check_metadata_of_frozen_subclass_and_properties() -> None:
     values = {field.name: getattr(made, field.name) for field in fields(made)}
     assert check_metadata(frozen(**values), SparseMLAMetadata) == ()
 
-    class Derived(records.Sparse):
+    class Derived(Sparse):
         @property
         def label(self) -> str:
             return "derived"
@@ -199,11 +200,11 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "unequal": Unequal,
     "freed": _freed,
     "lying": _lying,
-    "class": lambda: records.Sparse,
+    "class": lambda: Sparse,
     "int": lambda: 7,
     "text": lambda: "metadata",
     "nested bombs": lambda: [{"a": Bomb()}, Bomb(), None],
-    "bomb inside": lambda: records.IndexerPrefill([Bomb()]),  # type: ignore[list-item]
+    "bomb inside": lambda: IndexerPrefill([Bomb()]),  # type: ignore[list-item]
 }
 
 

@@ -38,7 +38,7 @@ def test_draw_with_one_seed_is_one_batch() -> None:
 
 
 def test_draws_reach_every_feature() -> None:
-    """Sharing, compression, both contexts, multi-token decode, flags and padding all occur."""
+    """Sharing, compression, both contexts, multi-token decode, flags, routing and padding all occur."""
     drawn = [draw_legal(Chooser(np.random.default_rng([1, index]))) for index in range(400)]
     configs = [draw.setup.config for draw in drawn]
     assert {config.parallel.size for config in configs} == {1, 2, 4}
@@ -47,6 +47,11 @@ def test_draws_reach_every_feature() -> None:
     assert {config.flatten_decodes for config in configs} == {False, True}
     assert any(0 in draw.shape.query_lens for draw in drawn)
     assert any(draw.shape.is_prefilling is not None for draw in drawn)
+    assert any(draw.padding_query > 1 for draw in drawn)
+    assert any(
+        draw.setup.all_decodes and draw.shape.max_query_len > draw.setup.config.decode_threshold for draw in drawn
+    )
+    assert any(config.compress_ratio > 1 and config.parallel.size > 1 for config in configs)
 
 
 @slow_to_draw

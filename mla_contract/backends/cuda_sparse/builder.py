@@ -9,19 +9,18 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.cuda_sparse.metadata import CudaSparseMetadata
-from mla_contract.backends.rocm_sparse.indexer_metadata import SparseIndexerMetadata
-from mla_contract.backends.rocm_sparse.lowering import Lowering, Step
+from mla_contract.backends.sparse.builder import SparseBuilder
+from mla_contract.backends.sparse.step import Step
 
 if TYPE_CHECKING:
-    from mla_contract.backends.rocm_sparse.config import SparseConfig
-    from mla_contract.contract.batch import CommonBatch
+    from mla_contract.backends.sparse.config import SparseConfig
     from mla_contract.contract.provider import KernelProvider
 
 KEY_BLOCK = 64
 """Keys that a kernel reads at a time."""
 
 
-class CudaSparseBuilder:
+class CudaSparseBuilder(SparseBuilder[CudaSparseMetadata]):
     """Builds the record of each step in buffers whose addresses never change."""
 
     def __init__(
@@ -32,29 +31,13 @@ class CudaSparseBuilder:
         providers: Sequence[KernelProvider] | None = None,
     ) -> None:
         """Allocate all buffers; no kernel plans work ahead, so providers are not asked."""
-        self.config = config
-        self.lowering = Lowering(config, device)
+        super().__init__(config, device)
         rows = max(config.max_num_seqs, config.max_capture_size) + 1
         self._schedule = torch.zeros(rows, dtype=torch.int32, device=self.lowering.device)
 
-    def build(self, batch: CommonBatch) -> CudaSparseMetadata:
-        """Return the attention's record of a batch.
-
-        Raises:
-            InvalidBatch: The batch cannot be planned, or exceeds the buffers.
-
-        Sync: reads no device memory.
-        """
-        return self.build_step(self.lowering.step(batch))
-
-    def build_pair(self, batch: CommonBatch) -> tuple[CudaSparseMetadata, SparseIndexerMetadata]:
-        """Return the records of attention and indexer, made of one plan. Sync: reads no device memory."""
-        step = self.lowering.step(batch)
-        return self.build_step(step), self.lowering.indexer(step)
-
     def build_step(self, step: Step) -> CudaSparseMetadata:
         """Return the attention's record of a planned step. Sync: reads no device memory."""
-        return CudaSparseMetadata(**step.shared_fields(self.config), schedule_start_loc=self._scheduled(step))
+        return CudaSparseMetadata(**step.shared_fields(), schedule_start_loc=self._scheduled(step))
 
     def _scheduled(self, step: Step) -> Tensor:
         """Return the prefix sum of key blocks: the plan's row offsets at the ends of each request, in blocks."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from mla_contract.backends.rocm_sparse.metadata import SparseMetadata
+from mla_contract.backends.sparse.metadata import SparseMetadata
 from mla_contract.contract import claims
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mla_contract.backends.cuda_sparse.backend import declaration
 from mla_contract.backends.cuda_sparse.builder import CudaSparseBuilder
-from mla_contract.backends.rocm_sparse.target import TESTED, Claims, SparseTarget
+from mla_contract.backends.sparse.target import TESTED, Claims, SparseTarget
 
 
 def cuda_sparse() -> SparseTarget:

@@ -1,20 +1,19 @@
-"""The backend as a whole: its declaration, and the parts that one engine process makes of it."""
+"""The ROCm sparse backend as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
 from mla_contract.backends.rocm_sparse.attention import RocmSparseAttention
 from mla_contract.backends.rocm_sparse.builder import RocmSparseBuilder
-from mla_contract.backends.rocm_sparse.indexer import SparseIndexer
-from mla_contract.backends.rocm_sparse.workspace import plan_workspace
-from mla_contract.contract.declaration import BackendDeclaration, LseBase, MultipleOf, MultiTokenDecode, Routing
+from mla_contract.backends.sparse.backend import SparseBackend, sparse_declaration
+from mla_contract.contract.declaration import BackendDeclaration, MultipleOf
 
 if TYPE_CHECKING:
-    from mla_contract.backends.rocm_sparse.config import SparseConfig
+    import torch
+
+    from mla_contract.backends.sparse.config import SparseConfig
     from mla_contract.contract.provider import KernelProvider
     from mla_contract.contract.workspace import WorkspaceManager
 
@@ -23,26 +22,11 @@ NAME = "ROCM_AITER_MLA_SPARSE"
 
 def declaration(config: SparseConfig) -> BackendDeclaration:
     """Return what the backend says of itself under a configuration."""
-    return BackendDeclaration(
-        name=NAME,
-        routing=Routing.SHARED_SPLIT,
-        dense_prefill=config.dense_prefill,
-        decode_lse=True,
-        lse_base=LseBase.E,
-        multi_token_decode=MultiTokenDecode.VARLEN,
-        kernel_block_sizes=(1, MultipleOf(16)),
-    )
+    return sparse_declaration(config, NAME, (1, MultipleOf(16)))
 
 
-class RocmSparseBackend:
-    """Builder, attention and indexer over one configuration and one workspace.
-
-    Attributes:
-        builder: Builds the records of each step.
-        attention: The attention op.
-        indexer: The indexer op.
-        declaration: What the backend says of itself.
-    """
+class RocmSparseBackend(SparseBackend[RocmSparseBuilder, RocmSparseAttention]):
+    """Builder, attention and indexer over one configuration and one workspace."""
 
     def __init__(
         self,
@@ -53,12 +37,6 @@ class RocmSparseBackend:
         providers: Sequence[KernelProvider] | None = None,
     ) -> None:
         """Make the parts; arguments as for each of them."""
-        self.config, self.manager = config, manager
-        self.declaration = declaration(config)
-        self.builder = RocmSparseBuilder(config, device, providers=providers)
-        self.attention = RocmSparseAttention(config, manager, providers)
-        self.indexer = SparseIndexer(config, manager, providers)
-
-    def profile(self) -> None:
-        """Reserve all scratch, as the profiling run does."""
-        plan_workspace(self.config).reserve(self.manager)
+        builder = RocmSparseBuilder(config, device, providers=providers)
+        attention = RocmSparseAttention(config, manager, providers)
+        super().__init__(declaration(config), builder, attention, providers)

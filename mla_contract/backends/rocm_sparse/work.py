@@ -18,7 +18,7 @@ from mla_contract.contract.provider import FillWork, KernelProvider, SizeWork
 from mla_contract.errors import InvalidContract
 
 if TYPE_CHECKING:
-    from mla_contract.backends.rocm_sparse.config import SparseConfig
+    from mla_contract.backends.sparse.config import SparseConfig
 
 SIX = tuple(one.name for one in fields(WorkSizes))
 """Names of the six work arrays."""

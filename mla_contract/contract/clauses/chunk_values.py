@@ -14,17 +14,16 @@ from mla_contract.contract.clauses.subject import Ints, Subject
 
 def _known_runs(subject: Subject) -> list[Run]:
     """Return the runs whose requests are known."""
-    if subject.facts.pcp_size > 1 or subject.batch is None:
+    facts = subject.facts
+    states_are_split = facts.dcp_size > 1 and facts.dcp_interleave % facts.compress_ratio > 0
+    if facts.pcp_size > 1 or subject.batch is None or states_are_split:
         return []
     return [run for run in runs_of(subject) if run.first >= 0]
 
 
-def _local(subject: Subject, lens: Ints) -> Ints:
-    """Return the part of each length that this rank stores."""
-    if subject.facts.dcp_size <= 1:
-        return lens
-    found: Ints = np.vectorize(subject.facts.local_len, otypes=[np.int64])(lens)
-    return found
+def _local(subject: Subject, states: Ints, rank: int | None = None) -> Ints:
+    """Return the part of each number of states that a rank stores."""
+    return subject.facts.local_lens(states, rank, unit=subject.facts.compress_ratio)
 
 
 @clause(
@@ -141,10 +140,10 @@ def check_local_offsets(subject: Subject) -> Found:
     if chunks is None or facts.dcp_size <= 1 or subject.batch is None:
         return lacks("indexer metadata.prefill and facts.dcp_size")
     for run in _known_runs(subject):
-        states = (subject.seq_lens[run.first : run.last] // facts.compress_ratio).tolist()
-        ranks = [[facts.local_len(count, rank) for count in states] for rank in range(facts.dcp_size)]
+        states = subject.seq_lens[run.first : run.last] // facts.compress_ratio
+        ranks = [_local(subject, states, rank) for rank in range(facts.dcp_size)]
         wanted = np.concatenate([[0], np.cumsum(ranks[facts.dcp_rank])])
-        widest = max(sum(rank) for rank in ranks)
+        widest = max(int(rank.sum()) for rank in ranks)
         for index in run.chunks:
             chunk, path = chunks[index], f"{subject.name}.prefill.chunks[{index}]"
             if chunk.local_cu_seq_lens is None:

@@ -7,7 +7,7 @@ import numpy as np
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
 from mla_contract.contract.clauses.prefill import prefill_lens
 from mla_contract.contract.clauses.subject import Ints, Subject, largest
-from mla_contract.contract.views import CHUNK_SHAPE, ContextView
+from mla_contract.contract.views import CHUNK_SHAPE, ChunkView, ContextView
 
 
 def wanted_context(subject: Subject) -> Ints | None:
@@ -42,6 +42,12 @@ def starts_of(view: ContextView, num_prefills: int) -> list[list[int]]:
 def context_path(subject: Subject, tail: str = "") -> str:
     """Return how reports name a part of the chunked context."""
     return f"{subject.name}.prefill.chunked_context{'.' + tail if tail else ''}"
+
+
+def _no_local_lens(subject: Subject, chunk: ChunkView) -> Breach:
+    """Return the breach of a chunk without local lengths."""
+    path = context_path(subject, chunk.field_path("padded_local_seq_lens"))
+    return Breach(path, "no local lengths under DCP", "padded local lengths", "None")
 
 
 @clause(
@@ -135,22 +141,14 @@ def check_context_fits(subject: Subject) -> Found:
     rows = facts.context_rows if facts.context_rows is not None else int(view.workspace.shape[0])
     budget = rows // facts.dcp_size
     for chunk in view.chunks:
-        used = sum(chunk.padded_local) if chunk.padded_local is not None else int(chunk.sizes.sum())
         if facts.dcp_size > 1 and chunk.padded_local is None:
-            return (
-                Breach(context_path(subject, chunk.path), "no local lengths under DCP", "padded local lengths", "None"),
-            )
+            return (_no_local_lens(subject, chunk),)
+        name = "seq_lens" if chunk.padded_local is None else "padded_local_seq_lens"
+        used = int(chunk.sizes.sum()) if chunk.padded_local is None else sum(chunk.padded_local)
         if used > budget:
             axes = {"workspace_rows": rows, "dcp_size": facts.dcp_size}
-            return (
-                Breach(
-                    context_path(subject, chunk.path),
-                    "chunk exceeds the workspace",
-                    f"at most {budget}",
-                    str(used),
-                    axes,
-                ),
-            )
+            path = context_path(subject, chunk.field_path(name))
+            return (Breach(path, "chunk exceeds the workspace", f"at most {budget}", str(used), axes),)
     return FINE
 
 
@@ -173,17 +171,17 @@ def check_context_totals(subject: Subject) -> Found:
         total, longest = int(chunk.sizes.sum()), largest(chunk.sizes)
         local = total if chunk.padded_local is None else sum(chunk.padded_local)
         owners = chunk.token_to_seq.shape[0]
-        for name, wanted, got in (
-            ("total of tokens", total, chunk.total),
-            ("rows of this rank", local, chunk.local_total),
-            ("longest slice", longest if chunk.padded_local is None else chunk.max_len, chunk.max_len),
+        for name, what, wanted, got in (
+            ("num_context_tokens", "total of tokens", total, chunk.total),
+            ("num_local_context_tokens", "rows of this rank", local, chunk.local_total),
+            ("max_seq_len", "longest slice", longest if chunk.padded_local is None else chunk.max_len, chunk.max_len),
         ):
             if wanted != got:
-                found.append(Breach(context_path(subject, chunk.path), f"{name} is wrong", str(wanted), str(got)))
+                path = context_path(subject, chunk.field_path(name))
+                found.append(Breach(path, f"{what} is wrong", str(wanted), str(got)))
         if owners < total or (chunk.record is not None and owners != total):
-            found.append(
-                Breach(context_path(subject, chunk.path), "owners differ from tokens", str(total), str(owners))
-            )
+            path = context_path(subject, chunk.field_path("token_to_seq"))
+            found.append(Breach(path, "owners differ from tokens", str(total), str(owners)))
     return tuple(found)
 
 
@@ -246,9 +244,8 @@ def check_local_lens(subject: Subject) -> Found:
     starts = starts_of(view, subject.num_prefills or 0)
     for chunk, first in zip(view.chunks, starts, strict=True):
         if chunk.padded_local is None:
-            return (
-                Breach(context_path(subject, chunk.path), "no local lengths under DCP", "padded local lengths", "None"),
-            )
+            return (_no_local_lens(subject, chunk),)
+        path = context_path(subject, chunk.field_path("padded_local_seq_lens"))
         for row, (start, length, got) in enumerate(
             zip(first, chunk.lens, chunk.padded_local, strict=True), chunk.first
         ):
@@ -256,9 +253,7 @@ def check_local_lens(subject: Subject) -> Found:
             if got != wanted:
                 axes = {"dcp_size": facts.dcp_size, "dcp_interleave": facts.dcp_interleave}
                 text = f"{wanted}   (prefill {row}, start {start}, length {length})"
-                return (
-                    Breach(context_path(subject, chunk.path), "padded local length is wrong", text, str(got), axes),
-                )
+                return (Breach(path, "padded local length is wrong", text, str(got), axes),)
     for row, ranks in enumerate(view.local_lens or ()):
         context = wanted_context(subject)
         if context is not None and ranks and row < len(context) and sum(ranks) != context[row]:

@@ -2,31 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
 from mla_contract.contract.clauses.host import host_ints
 from mla_contract.contract.clauses.prefill import compare_tables
-from mla_contract.contract.clauses.subject import Ints, Subject
+from mla_contract.contract.clauses.subject import Ints, Subject, largest
+
+_NO_AXES: Mapping[str, int] = MappingProxyType({})
 
 
 def _dense(subject: Subject) -> bool:
     return subject.is_mla and subject.decode is not None and subject.num_decodes is not None
 
 
-def row_lens(subject: Subject, rows: int) -> Ints | None:
-    """Return the global cache length of each decode row: by request, or by token where ``rows`` counts tokens."""
-    decodes, tokens = subject.num_decodes, subject.num_decode_tokens
-    if decodes is None or tokens is None:
-        return None
-    lens = subject.seq_lens[:decodes]
-    if rows == decodes:
-        return lens
-    queries = subject.device_query_lens[:decodes]
+def _token_lens(subject: Subject, rows: int) -> Ints:
+    """Return the cache length that each decode token sees; 0 on rows behind the live tokens."""
+    decodes = subject.num_decodes or 0
+    lens, queries = subject.seq_lens[:decodes], subject.device_query_lens[:decodes]
     owner = np.repeat(np.arange(decodes), queries)
     offset = np.arange(len(owner)) - subject.device_start_loc[owner]
     expanded = np.maximum(lens[owner] - queries[owner] + offset + 1, 0)
     return np.concatenate([expanded, np.zeros(max(rows - len(owner), 0), np.int64)])[:rows]
+
+
+def rows_are_ambiguous(subject: Subject, rows: int) -> bool:
+    """Return whether rows may be requests or tokens: the counts are equal by padding, though a query has many."""
+    decodes = subject.num_decodes
+    if decodes is None or not rows == decodes == subject.num_decode_tokens:
+        return False
+    return largest(subject.device_query_lens[:decodes]) > 1
+
+
+def row_readings(subject: Subject, rows: int) -> tuple[Ints, ...]:
+    """Return each legal array of the rows' global cache lengths; none where the counts are not known.
+
+    Rows are requests where they are as many as the decodes, else tokens; and both where the counts do not tell which.
+    """
+    decodes, tokens = subject.num_decodes, subject.num_decode_tokens
+    if decodes is None or tokens is None:
+        return ()
+    readings = [subject.seq_lens[:decodes]] if rows == decodes else []
+    if not readings or rows_are_ambiguous(subject, rows):
+        readings.append(_token_lens(subject, rows))
+    return tuple(readings)
+
+
+def compare_rows(
+    path: str, message: str, got: Ints, readings: Sequence[Ints], axes: Mapping[str, int] = _NO_AXES
+) -> Found:
+    """Return the first breach of the reading that differs least; rows may have columns, one for each token."""
+    if not readings:
+        return lacks("metadata counts")
+    wanted = np.broadcast_to(min(readings, key=lambda one: int(np.count_nonzero(got != one))), got.shape)
+    wrong = np.argwhere(got != wanted)
+    if not len(wrong):
+        return FINE
+    at = tuple(wrong[0].tolist())
+    place = ", ".join(f"{name} {index}" for name, index in zip(("row", "token"), at, strict=False))
+    return (Breach(path, message, f"{wanted[at]} at {place}", str(got[at]), axes),)
 
 
 @clause(
@@ -94,17 +131,8 @@ def check_decode_values(subject: Subject) -> Found:
     if not _dense(subject) or subject.batch is None:
         return lacks("metadata.decode")
     got = host_ints(subject.decode.seq_lens)
-    wanted = row_lens(subject, len(got))
-    if wanted is None:
-        return lacks("metadata counts")
-    if subject.facts.dcp_size > 1:
-        wanted = np.array([subject.facts.local_len(int(length)) for length in wanted])
-    wrong = np.flatnonzero(got != wanted)
-    if not len(wrong):
-        return FINE
-    row = int(wrong[0])
-    path = f"{subject.name}.decode.seq_lens"
-    return (Breach(path, "not the row's cache length", f"{wanted[row]} at row {row}", str(got[row])),)
+    readings = [subject.facts.local_lens(lens) for lens in row_readings(subject, len(got))]
+    return compare_rows(f"{subject.name}.decode.seq_lens", "not the row's cache length", got, readings)
 
 
 @clause(
@@ -122,13 +150,8 @@ def check_total_lens(subject: Subject) -> Found:
     if total is None or subject.batch is None:
         return lacks("metadata.decode.dcp_tot_seq_lens")
     got = host_ints(total)
-    wanted = row_lens(subject, len(got))
-    wrong = np.flatnonzero(got != wanted) if wanted is not None else np.array([], np.int64)
-    if wanted is None or not len(wrong):
-        return FINE
-    row = int(wrong[0])
     path = f"{subject.name}.decode.dcp_tot_seq_lens"
-    return (Breach(path, "total is not the global length", f"{wanted[row]} at row {row}", str(got[row])),)
+    return compare_rows(path, "total is not the global length", got, row_readings(subject, len(got)))
 
 
 @clause(
@@ -147,8 +170,10 @@ def check_decode_table(subject: Subject) -> Found:
         return lacks("metadata.decode and facts.kernel_block_size")
     own = host_ints(subject.decode.block_table)
     table, lens = host_ints(subject.batch.block_table_tensor), subject.seq_lens
-    rows = np.arange(subject.num_decodes)
-    if len(own) != subject.num_decodes:
-        rows = np.repeat(rows, subject.device_query_lens[: subject.num_decodes])
-    span = size * subject.facts.dcp_size
-    return compare_tables(f"{subject.name}.decode.block_table", own[: len(rows)], table[rows], lens[rows], span)
+    requests = np.arange(subject.num_decodes)
+    readings = [requests] if len(own) == subject.num_decodes else []
+    if not readings or rows_are_ambiguous(subject, len(own)):
+        readings.append(np.repeat(requests, subject.device_query_lens[: subject.num_decodes]))
+    path, span = f"{subject.name}.decode.block_table", size * subject.facts.dcp_size
+    found = [compare_tables(path, own[: len(rows)], table[rows], lens[rows], span) for rows in readings]
+    return FINE if FINE in found else found[0]

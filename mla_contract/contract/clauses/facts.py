@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import lcm
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -19,6 +22,8 @@ class Facts:
         decode_threshold: Longest query that is still a decode.
         uniform_decodes: Whether all decodes must have one length.
         short_extends_are_decodes: Whether short pieces of a prompt may be decodes.
+        padding_may_prefill: Whether padding may start the prefills of a uniform split whose short extends are prefills:
+            in releases up to 0.30.
         device_lens_differ: Whether device and host query lengths may differ.
         capturing: Whether the batch is built for graph capture.
         dummy: Whether the batch is a dummy or idle step.
@@ -58,6 +63,7 @@ class Facts:
     decode_threshold: int | None = None
     uniform_decodes: bool | None = None
     short_extends_are_decodes: bool | None = None
+    padding_may_prefill: bool = False
     device_lens_differ: bool = False
     capturing: bool | None = None
     dummy: bool | None = None
@@ -111,14 +117,27 @@ class Facts:
         return -(-tokens // self.virtual_block) * self.dcp_interleave
 
     def local_len(self, length: int, rank: int | None = None) -> int:
-        """Return how many of ``length`` leading tokens a rank stores.
+        """Return how many of ``length`` leading tokens a rank stores."""
+        return int(self.local_lens(np.array(length), rank))
 
-        Source: vLLM 0.33.0 v1/attention/backends/utils.py
+    def local_lens(self, lens: NDArray[np.int64], rank: int | None = None, *, unit: int = 1) -> NDArray[np.int64]:
+        """Return the part of each length that a rank stores.
+
+        Args:
+            lens: Any shape, in states of ``unit`` tokens; 0 or more.
+            rank: Which; by default this one.
+            unit: Tokens of a state; divides the interleave, so that a state lies on one rank.
+
+        Source: vLLM 0.33.0 v1/attention/backends/utils.py, get_dcp_local_seq_lens; the unit is that of
+            v1/attention/backends/mla/indexer.py, compressed_cp_interleave_size.
         """
+        if self.dcp_size == 1:
+            return lens
+        run = self.dcp_interleave // unit
+        rounds, rest = np.divmod(lens, run * self.dcp_size)
         turn = self.dcp_rank if rank is None else rank
-        full = length // self.virtual_block * self.dcp_interleave
-        rest = length % self.virtual_block - turn * self.dcp_interleave
-        return full + min(max(rest, 0), self.dcp_interleave)
+        local: NDArray[np.int64] = rounds * run + np.clip(rest - turn * run, 0, run)
+        return local
 
 
 NO_FACTS = Facts()

@@ -27,15 +27,17 @@ def _ids(first: int, end: int) -> tuple[str, ...]:
     return tuple(f"MLA{number}" for number in range(first, end))
 
 
-_INDEXER = ("indexer_chunk", "chunk_values", "MLA341", "MLA342", "MLA343", "MLA344", *_ids(347, 351))
+_INDEXER = ("indexer_chunk", "chunk_values", "indexer_rows", "MLA341", "MLA342", "MLA343", "MLA344", *_ids(347, 351))
 ONLY_WITH: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "evidence": frozenset({"work", "work_buffers", "workspace", "slices", "MLA245", "MLA246", "MLA247", "MLA248"}),
-        "prefill": frozenset({"prefill", "context", "context_values", "gather", "indexer_chunk", "chunk_values"}),
-        "decode": frozenset({"decode", "MLA343", "MLA344", "MLA347", "MLA348", "MLA349", "MLA350", "MLA384"}),
+        "prefill": frozenset(
+            {"prefill", "context", "context_values", "chunk_records", "gather", "indexer_chunk", "chunk_values"}
+        ),
+        "decode": frozenset({"decode", "MLA343", "MLA344", *_ids(347, 351), "MLA352", "MLA353", "MLA384"}),
         "indexer": frozenset(_INDEXER),
         "mla": frozenset({"MLA241", "MLA242", "MLA245", "MLA249", "MLA251", "MLA252", "MLA301", *_ids(381, 384)}),
-        "chunks": frozenset({"context_values", *_ids(302, 312)}),
+        "chunks": frozenset({"context_values", "chunk_records", *_ids(302, 312)}),
         "tables": frozenset({"MLA381", "MLA382", "MLA383"}),
     }
 )

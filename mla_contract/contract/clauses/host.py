@@ -53,11 +53,13 @@ def host_all(*arrays: Any) -> list[NDArray[Any]]:
 
     Sync: reads device memory
     """
-    on_host = all(array.is_cpu for array in arrays)
+    on_host = all([array.is_cpu for array in arrays])
     if _pretend_capture.get() or (not on_host and is_capturing()):
         raise CaptureInProgress("values are not read during stream capture")
     _reads.set(_reads.get() + len(arrays))
-    return [array.numpy() if on_host else array.detach().cpu().numpy() for array in arrays]
+    if on_host:
+        return [array.numpy() for array in arrays]
+    return [array.detach().cpu().numpy() for array in arrays]
 
 
 def host_ints(array: Any) -> NDArray[np.int64]:

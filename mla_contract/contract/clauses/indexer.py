@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.decode import row_lens
+from mla_contract.contract.clauses.decode import compare_rows, row_readings
 from mla_contract.contract.clauses.host import host_ints
 from mla_contract.contract.clauses.subject import Ints, Subject
 
@@ -182,14 +182,23 @@ def check_decode_lens_sum(subject: Subject) -> Found:
     return (Breach(path, "lengths exceed the decode tokens", f"at most {tokens}", str(total), axes),)
 
 
-def _wanted_lens(subject: Subject, rows: int, width: int) -> Ints | None:
-    """Return the keys that each decode token may see, in tokens over all ranks."""
+def _wanted_lens(subject: Subject, rows: int, width: int) -> tuple[Ints, ...]:
+    """Return the keys that each decode token may see, in tokens over all ranks: one array for each legal layout.
+
+    A native row of unequal queries ends with its last token, or begins with its first and ends in zeros.
+
+    Source: vLLM 0.32.0 v1/attention/backends/mla/indexer.py, _prepare_decode_tensors, is of the first kind; its tests
+        and the planner are of the second.
+    """
     if rows != subject.num_decodes or width <= 1:
-        flat = row_lens(subject, rows)
-        return None if flat is None else flat[:, None]
-    lens = subject.seq_lens[:rows, None]
-    native: Ints = np.maximum(lens - width + 1 + np.arange(width), 0)
-    return native
+        return tuple(flat[:, None] for flat in row_readings(subject, rows))
+    lens, column = subject.seq_lens[:rows, None], np.arange(width)
+    queries = subject.device_query_lens[:rows, None]
+    right: Ints = np.maximum(lens - width + 1 + column, 0)
+    if np.all(queries == width):
+        return (right,)
+    left: Ints = np.where(column < queries, lens - queries + column + 1, 0)
+    return right, left
 
 
 @clause(
@@ -207,21 +216,10 @@ def check_indexer_lens(subject: Subject) -> Found:
         return lacks("indexer metadata.decode")
     got = host_ints(subject.decode.seq_lens)
     got = got[:, None] if got.ndim == 1 else got
-    wanted = _wanted_lens(subject, *got.shape)
-    if wanted is None:
-        return lacks("metadata counts")
-    facts = subject.facts
-    if facts.dcp_size > 1:
-        wanted = np.vectorize(facts.local_len, otypes=[np.int64])(wanted)
-    wanted = wanted // facts.compress_ratio
-    wrong = np.argwhere(got != wanted)
-    if not len(wrong):
-        return FINE
-    row, column = (int(index) for index in wrong[0])
+    facts, readings = subject.facts, _wanted_lens(subject, *got.shape)
+    states = [facts.local_lens(reading) // facts.compress_ratio for reading in readings]
     axes = {"num_decode_rows": got.shape[0], "compress_ratio": facts.compress_ratio}
-    text = f"{wanted[row, column]} at row {row}, token {column}"
-    path = f"{subject.name}.decode.seq_lens"
-    return (Breach(path, "not the keys that the token may see", text, str(got[row, column]), axes),)
+    return compare_rows(f"{subject.name}.decode.seq_lens", "not the keys that the token may see", got, states, axes)
 
 
 @clause(
@@ -247,12 +245,12 @@ def check_schedule_input(subject: Subject) -> Found:
 
 @clause(
     "MLA350",
-    "Global decode lengths are taken before localisation.",
+    "Global decode lengths are taken before localisation, and stay in tokens.",
     tier="values",
     invariant="D7",
     incident="vllm#28990 vllm#36723",
     example="dcp 2, s=[9]: global 5 instead of 9",
-    help="expand the global lengths into a buffer of their own",
+    help="expand the global lengths into a buffer of their own; only the local ones are divided by the compress ratio",
 )
 def check_global_lens(subject: Subject) -> Found:
     """Check ``global_seq_lens`` by request or by token."""
@@ -261,12 +259,5 @@ def check_global_lens(subject: Subject) -> Found:
         return lacks("indexer metadata.decode.global_seq_lens")
     got = host_ints(stated)
     got = got[:, None] if got.ndim == 1 else got
-    wanted = _wanted_lens(subject, *got.shape)
-    wrong = np.argwhere(got != wanted) if wanted is not None else np.zeros((0, 2), np.int64)
-    if wanted is None or not len(wrong):
-        return FINE
-    row, column = (int(index) for index in wrong[0])
     path = f"{subject.name}.decode.global_seq_lens"
-    return (
-        Breach(path, "not the length over all ranks", f"{wanted[row, column]} at row {row}", str(got[row, column])),
-    )
+    return compare_rows(path, "not the length over all ranks", got, _wanted_lens(subject, *got.shape))

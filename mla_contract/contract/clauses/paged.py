@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.decode import row_lens
+from mla_contract.contract.clauses.decode import compare_rows, row_readings
 from mla_contract.contract.clauses.host import host_ints
 from mla_contract.contract.clauses.subject import Subject
 
@@ -121,20 +121,17 @@ def check_decode_pages(subject: Subject) -> Found:
     if indptr is None or page is None or subject.batch is None:
         return lacks("metadata.decode.paged_kv_indptr and facts.kernel_block_size")
     got = host_ints(indptr)
-    lens = row_lens(subject, len(got) - 1)
-    if lens is None:
+    readings = row_readings(subject, len(got) - 1)
+    if not readings:
         return lacks("metadata counts")
-    wanted = np.concatenate([[0], np.cumsum(-(-lens // page))])
     path = f"{subject.name}.decode"
-    if not np.array_equal(got, wanted):
-        return (Breach(f"{path}.paged_kv_indptr", "not the pages of the rows", str(wanted[:5]), str(got[:5])),)
+    pages = [np.concatenate([[0], np.cumsum(-(-lens // page))]) for lens in readings]
+    fitting = [lens for lens, wanted in zip(readings, pages, strict=True) if np.array_equal(got, wanted)]
+    if not fitting:
+        return (Breach(f"{path}.paged_kv_indptr", "not the pages of the rows", str(pages[0][:5]), str(got[:5])),)
     last = getattr(subject.decode, "paged_kv_last_page_len", None)
     if last is None:
         return FINE
-    own, right = host_ints(last), (lens - 1) % page + 1
-    wrong = np.flatnonzero((own != right) & (lens > 0))
-    if not len(wrong):
-        return FINE
-    row = int(wrong[0])
-    text = f"{right[row]} at row {row}"
-    return (Breach(f"{path}.paged_kv_last_page_len", "not the rest of the last page", text, str(own[row])),)
+    own = host_ints(last)
+    rests = [np.where(lens > 0, (lens - 1) % page + 1, own) for lens in fitting]
+    return compare_rows(f"{path}.paged_kv_last_page_len", "not the rest of the last page", own, rests)

@@ -186,7 +186,13 @@ def check_no_prompt_in_decodes(subject: Subject) -> Found:
     help="count padding requests as decodes",
 )
 def check_padding_is_decode(subject: Subject) -> Found:
-    """Check the first prefill."""
+    """Check the first prefill, unless the release's own split has padding start the prefills.
+
+    Source: vLLM 0.30.0 v1/attention/backends/utils.py, split_decodes_and_prefills; 0.31.0 counts padding as decodes.
+    """
+    facts = subject.facts
+    if facts.padding_may_prefill and facts.uniform_decodes is not False and not facts.short_extends_are_decodes:
+        return lacks("a release that counts padding as decodes")
     decodes, prefills, lens = subject.num_decodes, subject.num_prefills, subject.query_lens
     if decodes is None or prefills is None or lens is None:
         return lacks("metadata counts")

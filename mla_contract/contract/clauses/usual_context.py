@@ -11,10 +11,12 @@ from mla_contract.contract.clauses.host import host_all, host_copy
 from mla_contract.contract.clauses.usual import Step
 from mla_contract.contract.clauses.usual_values import repeats, same
 
-PROVEN_CONTEXT = frozenset({"MLA301", "MLA302", "MLA304", "MLA305", "MLA306", "MLA308", "MLA309"})
+PROVEN_CONTEXT = frozenset(
+    {"MLA301", "MLA302", "MLA304", "MLA305", "MLA306", "MLA308", "MLA309", "MLA312", "MLA313", "MLA314"}
+)
 """Clauses that hold wherever ``prove_context`` says yes."""
 
-PROVEN_CONTEXT_VALUES = frozenset({"MLA321", "MLA322", "MLA323"})
+PROVEN_CONTEXT_VALUES = frozenset({"MLA321", "MLA322", "MLA323", "MLA324", "MLA325"})
 """Clauses that hold besides wherever ``prove_context_values`` says yes."""
 
 
@@ -32,12 +34,14 @@ def prove_context(step: Step, facts: Facts, prefill: Any) -> bool:
         offsets = (step.start_loc[step.num_decodes :] - step.start_loc[step.num_decodes]).tolist()
         rows = facts.context_rows if facts.context_rows is not None else record.workspace.shape[0]
         done = np.zeros(len(wanted), np.int64)
-        for chunk in record.chunks:
+        for index, chunk in enumerate(record.chunks):
             lens, cut = host_copy(chunk.seq_lens), chunk.request_slice
             first, last = cut.start, cut.stop
             if lens is None or lens.ndim != 1 or not 0 <= first < last <= len(done) or len(lens) != last - first:
                 return False
             if not _totals_fit(chunk, lens, rows) or not _tokens_fit(chunk, offsets, first, last):
+                return False
+            if chunk.index != index or chunk.is_continuation != (done.item(first) > 0):
                 return False
             own = queries[first:last]
             if chunk.max_query_len != own.item(own.argmax()):
@@ -61,6 +65,7 @@ def _totals_fit(chunk: Any, lens: Any, rows: int) -> bool:
         and total <= rows
         and chunk.max_seq_len == lens.item(lens.argmax())
         and chunk.padded_local_seq_lens is None
+        and chunk.local_starts is None
         and not chunk.local_context_lens_allranks
     )
 
@@ -100,6 +105,6 @@ def prove_context_values(step: Step, prefill: Any) -> bool:
             if not same(offsets, own - own[0]) or not repeats(owners, sums[:-1]):
                 return False
             done[first:last] += lens
-        return True
+        return same(host_all(prefill.chunked_context.context_lens)[0], done)
     except Exception:  # noqa: BLE001 - the records are foreign; the clauses decide one by one
         return False

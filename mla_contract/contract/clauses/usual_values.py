@@ -6,6 +6,7 @@ the block table, and all others only their predecessor. Blocks that are pairwise
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,8 @@ def prove_values(step: Step, metadata: Any, batch: Any, facts: Facts) -> bool:
         return False
     try:
         owners = getattr(metadata, "req_id_per_token", None)
-        start_loc, lens, table, slots, *ids = host_all(
-            batch.query_start_loc,
-            batch.seq_lens,
-            batch.block_table_tensor,
-            batch.slot_mapping,
-            *(() if owners is None else (owners,)),
-        )
+        arrays = [batch.query_start_loc, batch.seq_lens, batch.block_table_tensor, batch.slot_mapping]
+        start_loc, lens, table, slots, *ids = host_all(*(arrays if owners is None else [*arrays, owners]))
         return (
             same(start_loc, step.start_loc)
             and same(lens, step.upper)
@@ -52,7 +48,7 @@ def prove_values(step: Step, metadata: Any, batch: Any, facts: Facts) -> bool:
 
 def same(own: Any, wanted: Any) -> bool:
     """Return whether two arrays have one element type and the same elements."""
-    return own.dtype == wanted.dtype and own.shape == wanted.shape and bool(own.tobytes() == wanted.tobytes())
+    return bool(own.tobytes() == wanted.tobytes()) and own.dtype == wanted.dtype and own.shape == wanted.shape
 
 
 def _prove_blocks(table: Any, facts: Facts) -> bool:
@@ -76,10 +72,15 @@ def _prove_slots(step: Step, table: Any, slots: Any, facts: Facts) -> bool:
     if narrow and slots.item(slots.argmax()) * facts.row_stride >= _INT32_LIMIT:
         return False
     if step.lens is None or step.context is None:
-        place = step.upper - 1
-        column, offset = divided(place, size)
-        blocks = table.ravel().take(np.arange(0, table.size, table.shape[1]) + column)
-        return _distinct(blocks) and same(slots, blocks * np.int64(span) + offset)
+        place = _last_cells(step.num_reqs, table.shape[1] * size) + step.upper
+        column = place // size if size & (size - 1) else place >> (size.bit_length() - 1)
+        blocks = table.take(column)
+        wanted = blocks - column
+        wanted *= size
+        wanted += place
+        if span != size:
+            wanted += blocks * np.int64(span - size)
+        return same(slots, wanted) and _distinct(blocks)
     first, _ = divided(step.context, size)
     counts = divided(step.upper - 1, size)[0] - first + 1
     row = np.arange(step.num_reqs).repeat(counts)
@@ -91,10 +92,18 @@ def _prove_slots(step: Step, table: Any, slots: Any, facts: Facts) -> bool:
     begin = step.start_loc.take(row) + (into - before)
     breaks = slots[1:] != slots[:-1] + 1
     return (
-        _distinct(blocks)
-        and same(slots.take(begin), blocks * np.int64(span) - before)
+        same(slots.take(begin), blocks * np.int64(span) - before)
         and bool(np.count_nonzero(breaks) == np.count_nonzero(breaks.take(begin[1:] - 1)))
+        and _distinct(blocks)
     )
+
+
+@lru_cache(maxsize=64)
+def _last_cells(rows: int, width: int) -> Any:
+    """Return, for each row of cells in one long array, the cell before its first: a length away from its last."""
+    cells = np.arange(rows, dtype=np.int64) * width - 1
+    cells.setflags(write=False)
+    return cells
 
 
 def divided(values: Any, size: int) -> tuple[Any, Any]:
@@ -105,10 +114,9 @@ def divided(values: Any, size: int) -> tuple[Any, Any]:
 
 
 def _distinct(blocks: Any) -> bool:
-    """Return whether no block occurs twice."""
-    found = blocks.copy()
-    found.sort()
-    return not np.count_nonzero(found[1:] == found[:-1])
+    """Return whether no block occurs twice; puts them in order."""
+    blocks.sort()
+    return not np.count_nonzero(blocks[1:] == blocks[:-1])
 
 
 def _prove_owners(step: Step, metadata: Any, ids: Any) -> bool:

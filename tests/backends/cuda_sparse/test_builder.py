@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from mla_contract.backends.cuda_sparse.backend import CudaSparseBackend
-from mla_contract.backends.rocm_sparse.workspace import LocalWorkspace
+from mla_contract.backends.sparse.workspace import LocalWorkspace
 from mla_contract.errors import ContractError
-from tests.backends.rocm_sparse.steps import REFERENCE, SMALL, arrays_of, step_batch
+from tests.backends.sparse.steps import REFERENCE, SMALL, arrays_of, step_batch
 
 
 def test_builder_schedule_counts_the_key_blocks_of_each_request() -> None:

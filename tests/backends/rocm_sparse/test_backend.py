@@ -9,14 +9,15 @@ import torch
 
 from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
-from mla_contract.backends.rocm_sparse.config import SparseConfig
-from mla_contract.backends.rocm_sparse.indexer import padded_places
-from mla_contract.backends.rocm_sparse.workspace import LocalWorkspace
+from mla_contract.backends.sparse.config import SparseConfig
+from mla_contract.backends.sparse.indexer import padded_places
+from mla_contract.backends.sparse.workspace import LocalWorkspace
 from mla_contract.contract.clauses.clause import Tier
 from mla_contract.contract.clauses.evidence import Evidence, addresses_of
 from mla_contract.errors import ContractError, InvalidContract
 from mla_contract.runtime.check import check_metadata
-from tests.backends.rocm_sparse.steps import (
+from mla_contract.testing.records import Batch
+from tests.backends.sparse.steps import (
     REFERENCE,
     SMALL,
     arrays_of,
@@ -27,7 +28,6 @@ from tests.backends.rocm_sparse.steps import (
     step_batch,
     token_padded,
 )
-from tests.contract.clauses.records import Batch
 
 TIGHT = replace(SMALL, topk_tokens=32, max_num_batched_tokens=512, max_num_seqs=16, max_capture_size=16)
 MULTI = replace(TIGHT, next_n=3)
@@ -172,6 +172,29 @@ def test_builder_batch_without_host_lengths_is_refused() -> None:
     assert builder.build(of).num_decodes == 1
 
 
+@pytest.mark.parametrize("lens", [((1, 1), (8, 9)), ((1, 9), (8, 9))], ids=["plain", "mixed"])
+def test_builder_shared_requests_are_refused(lens: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """Under decode context parallelism a rank holds a part of each request, which is refused by name."""
+    builder, of = backend(TIGHT).builder, step_batch(*lens, TIGHT)
+    with pytest.raises(InvalidContract, match="decode context parallelism"):
+        builder.build(replace(of, dcp_local_seq_lens=of.seq_lens // 2))
+    assert builder.build(of).num_reqs == 2
+
+
+def test_backend_many_heads_and_a_quantised_cache_equal_naive() -> None:
+    """128 heads over a cache in e4m3 with a scale: outputs are those of the dequantised cache."""
+    config = replace(TIGHT, num_heads=128, kv_dtype=torch.float8_e4m3fn)
+    made, of = backend(config), step_batch((1, 1, 5, 30), (100, 31, 60, 30), config)
+    metadata, indexer = made.builder.build_pair(of)
+    arrays, scale = arrays_of(of, config), torch.tensor([1.25])
+    cache = arrays.kv_cache.to(config.kv_dtype)
+    made.indexer.run(arrays.inputs, indexer, arrays.topk)
+    out = made.attention.forward_mqa(arrays.q, cache, arrays.topk, metadata, kv_scale=scale)
+    arrays.kv_cache = cache.float() * scale
+    wanted = naive_attention(of, arrays, naive_topk(of, arrays, config), config)
+    torch.testing.assert_close(out.double(), wanted, atol=1e-5, rtol=1e-5)
+
+
 def test_builder_more_requests_than_capacity_is_refused() -> None:
     """A batch beyond the buffers is an error that names the buffer; one that fills them is accepted."""
     builder = backend(TIGHT).builder
@@ -185,3 +208,6 @@ def test_config_contradictions_are_named() -> None:
     with pytest.raises(InvalidContract, match="(?s)dense_prefill needs.*indexer_rows must"):
         SparseConfig(max_num_seqs=1, max_num_batched_tokens=64, max_model_len=100, dense_prefill=True, indexer_rows=64)
     assert SparseConfig(max_num_seqs=1, max_num_batched_tokens=64, max_model_len=100).gather_rows == 100
+    with pytest.raises(InvalidContract, match="compress_ratio=4"):
+        replace(TIGHT, compress_ratio=4)
+    assert replace(TIGHT, compress_ratio=1) == TIGHT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +13,9 @@ from torch import Tensor
 
 from mla_contract.backends.kernels.reference import ReferenceProvider
 from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
-from mla_contract.backends.rocm_sparse.config import SparseConfig
-from mla_contract.backends.rocm_sparse.indexer import IndexerInputs
-from mla_contract.backends.rocm_sparse.workspace import LocalWorkspace
+from mla_contract.backends.sparse.config import SparseConfig
+from mla_contract.backends.sparse.indexer import IndexerInputs
+from mla_contract.backends.sparse.workspace import LocalWorkspace
 from mla_contract.contract.clauses.clause import Tier
 from mla_contract.contract.clauses.evidence import Evidence
 from mla_contract.contract.clauses.work_plan import check_work_metadata
@@ -22,9 +23,9 @@ from mla_contract.contract.provider import IndexerCacheFormat, KernelProvider, K
 from mla_contract.errors import NoProvider
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.aiter_double import install
-from tests.backends.rocm_sparse.aiter_cases import BF16, BF16_TOLERANCE, FP8, provider
-from tests.backends.rocm_sparse.steps import REFERENCE, step_batch
-from tests.contract.clauses.records import Batch
+from mla_contract.testing.records import Batch
+from tests.backends.rocm_sparse.aiter_cases import BF16, BF16_TOLERANCE, FP8, FP8_TOLERANCE, provider
+from tests.backends.sparse.steps import REFERENCE, step_batch
 
 ARCH = "gfx950"
 RELEASES = ("0.1.12", "0.1.16", "0.1.18", "0.1.20")
@@ -62,8 +63,8 @@ def inputs_of(of: Batch, config: SparseConfig) -> tuple[IndexerInputs, Tensor, T
     kv = torch.randn(blocks * config.block_size, config.width, generator=generator).to(BF16)
     return (
         IndexerInputs(q, keys, weights, cache),
-        torch.randn(tokens, config.num_heads, config.width, generator=generator).to(BF16),
-        kv,
+        torch.randn(tokens, config.num_heads, config.width, generator=generator).to(config.q_dtype),
+        kv.to(config.kv_dtype),
     )
 
 
@@ -79,7 +80,10 @@ def run(config: SparseConfig, of: Batch, providers: tuple[KernelProvider, ...]) 
     inputs, q, kv = inputs_of(of, config)
     topk = torch.full((of.num_actual_tokens, config.topk_tokens), -7, dtype=torch.int32)
     made.indexer.run(inputs, indexer, topk)
-    return topk, made.attention.forward_mqa(q, kv, topk, metadata), metadata
+    scales: dict[str, Any] = {}
+    if config.kv_dtype.itemsize == 1:
+        scales = {"q_scale": torch.tensor([0.75]), "kv_scale": torch.tensor([1.25])}
+    return topk, made.attention.forward_mqa(q, kv, topk, metadata, **scales), metadata
 
 
 @contextmanager
@@ -101,6 +105,34 @@ def test_backend_through_aiter_equals_reference(release: str, name: str, persist
     for got, right in zip(topk.tolist(), wanted.tolist(), strict=True):
         assert set(got) == set(right)
     assert float((out.float() - wanted_out.float()).abs().max()) < BF16_TOLERANCE
+    assert (getattr(metadata, "work", None) is not None) == persistent
+
+
+CASES = {
+    "gfx942": ("gfx942", 16, BF16, False),
+    "gfx942, wide, persistent": ("gfx942", 128, BF16, True),
+    "gfx950, wide": ("gfx950", 128, BF16, False),
+    "gfx950, quantised cache": ("gfx950", 16, FP8["gfx950"], True),
+    "gfx942, quantised cache, wide": ("gfx942", 128, FP8["gfx942"], True),
+}
+"""GPU, query heads, element type of queries and cache, and whether work is planned ahead."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_backend_other_gpu_heads_and_cache_equal_reference(case: str) -> None:
+    """On both GPUs, with 16 and 128 heads and with a quantised cache, selections and outputs are the reference's."""
+    arch, heads, dtype, persistent = CASES[case]
+    format = replace(CONFIG.index_format, fp8_dtype=FP8[arch])
+    config = replace(CONFIG, num_heads=heads, q_dtype=dtype, kv_dtype=dtype, index_format=format)
+    of = step_batch(*BATCHES["mixed"], config)
+    wanted, wanted_out, _ = run(config, of, REFERENCE)
+    with install("0.1.20", arch) as double:
+        topk, out, metadata = run(replace(config, persistent=persistent), of, (provider(arch), *REFERENCE))
+        assert {"mla_decode_fwd", "indexer_k_quant_and_cache", "top_k_per_row_decode"} <= set(double.names())
+    assert [set(row) for row in topk.tolist()] == [set(row) for row in wanted.tolist()]
+    tolerance = BF16_TOLERANCE if dtype is BF16 else FP8_TOLERANCE
+    assert float((out.float() - wanted_out.float()).abs().max()) < tolerance
+    assert float(wanted_out.float().abs().max()) > 10 * BF16_TOLERANCE
     assert (getattr(metadata, "work", None) is not None) == persistent
 
 

@@ -22,6 +22,7 @@ from mla_contract.contract.clauses.evidence import (
 from mla_contract.contract.clauses.facts import Facts
 from mla_contract.contract.clauses.subject import Subject
 from mla_contract.contract.declaration import BackendDeclaration, Routing
+from mla_contract.testing.records import Aiter, PagedDecode, SplitDecode
 from tests.contract.clauses import records
 from tests.contract.clauses.records import ints
 
@@ -253,14 +254,14 @@ def _share(of: Subject) -> None:
 def _splits() -> Subject:
     made = _padded()
     old = made.metadata.decode
-    made.metadata.decode = records.SplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(5)))
+    made.metadata.decode = SplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(5)))
     return made
 
 
 def _pages() -> Subject:
     made = subject("dense", queries=(1, 1), lens=(9, 4), decodes=2)
     old = made.metadata.decode
-    made.metadata.decode = records.PagedDecode(
+    made.metadata.decode = PagedDecode(
         old.block_table, old.seq_lens, None, paged_kv_indptr=ints([0, 3, 4]), paged_kv_last_page_len=ints([1, 4])
     )
     return made
@@ -355,8 +356,8 @@ CASES: dict[str, Case] = {
     "MLA246": Case(_alive, _share),
     "MLA247": Case(_captured, put("metadata.block_table", lambda old: old.clone())),
     "MLA248": Case(
-        lambda: with_evidence(subject("aiter"), metadata_class=records.Aiter),
-        lambda of: with_evidence(subject("sparse"), metadata_class=records.Aiter),
+        lambda: with_evidence(subject("aiter"), metadata_class=Aiter),
+        lambda of: with_evidence(subject("sparse"), metadata_class=Aiter),
     ),
     "MLA249": Case(lambda: with_facts(subject(), topk_skipped=False), fact(topk_skipped=True)),
     "MLA251": Case(
@@ -391,9 +392,14 @@ CASES: dict[str, Case] = {
         lambda: with_facts(subject("dense"), gather_kind="copy", cache_dtype="float32"),
         fact(cache_dtype="float8_e4m3fn"),
     ),
+    "MLA312": Case(_kind("dense", **SPLIT), put(f"{CONTEXT}.chunks.1.index", 0)),
+    "MLA313": Case(_kind("dense", **SPLIT), put(f"{CONTEXT}.chunks.1.is_continuation", False)),
+    "MLA314": Case(_dcp("dense", **SPLIT), put(f"{CONTEXT}.chunks.1.local_starts", [4])),
     "MLA321": Case(_kind("dense", **SPLIT), poke(f"{CONTEXT}.chunks.1.starts", 0, 3)),
     "MLA322": Case(_kind("dense"), poke(f"{CONTEXT}.chunks.0.cu_seq_lens", 1, 6)),
     "MLA323": Case(_kind("dense"), poke(f"{CONTEXT}.chunks.0.query_start_loc", 1, 4)),
+    "MLA324": Case(_kind("dense"), poke(f"{CONTEXT}.context_lens", 0, 6)),
+    "MLA325": Case(_dcp("dense"), poke(f"{CONTEXT}.chunks.0.padded_local_token_to_seq", 1, 1)),
     "MLA331": Case(_kind("dense"), put("metadata.decode.seq_lens", lambda old: old[:1])),
     "MLA332": Case(_splits, put("metadata.decode.num_splits", ints(range(3)))),
     "MLA333": Case(_padded, poke("metadata.decode.seq_lens", 3, -1)),
@@ -411,6 +417,9 @@ CASES: dict[str, Case] = {
     ),
     "MLA349": Case(_kind("indexer"), put("metadata.decode.seq_lens", torch.zeros_like)),
     "MLA350": Case(_dcp("indexer"), lambda of: put("metadata.decode.global_seq_lens", of.metadata.decode.seq_lens)(of)),
+    "MLA351": Case(_kind("indexer"), put("metadata.seq_lens", lambda old: old[:-1])),
+    "MLA352": Case(_dcp("indexer"), put("metadata.decode.global_seq_lens", lambda old: old[:1])),
+    "MLA353": Case(_kind("indexer"), poke("metadata.decode.decode_lens", 1, 1)),
     "MLA361": Case(_kind("indexer", **CUTS), put("metadata.prefill.chunks.1.token_start", 9)),
     "MLA362": Case(_kind("indexer", **CUTS), put("metadata.prefill.chunks.0.skip_kv_gather", True)),
     "MLA363": Case(_kind("indexer"), fact(indexer_rows=10)),

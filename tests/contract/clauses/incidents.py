@@ -12,6 +12,7 @@ from mla_contract.contract.clauses.evidence import Call, Evidence, Reuse, Slot, 
 from mla_contract.contract.clauses.facts import Facts
 from mla_contract.contract.clauses.subject import Subject
 from mla_contract.contract.declaration import BackendDeclaration, Routing
+from mla_contract.testing.records import SplitDecode
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import CASES, PLAIN, SHARED, poke, put, subject, with_evidence, with_facts
 from tests.contract.clauses.records import ints
@@ -122,7 +123,7 @@ def _splits(entries: int) -> Subject:
     """Return three requests in a bucket of four, with ``entries`` split offsets."""
     made = _dense((1, 1, 1, 0), (9, 6, 5, 0), 4)
     old = made.metadata.decode
-    made.metadata.decode = records.SplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(entries)))
+    made.metadata.decode = SplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(entries)))
     return made
 
 

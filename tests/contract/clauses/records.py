@@ -1,4 +1,4 @@
-"""Records in the shape of vLLM 0.33's, and a factory that fills them consistently from query and sequence lengths.
+"""A factory that fills the shipped records consistently from query and sequence lengths.
 
 Every number is derived: offsets from lengths, slots from the block table, chunks from context lengths.
 """
@@ -6,13 +6,28 @@ Every number is derived: offsets from lengths, slots from the block table, chunk
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mla_contract.contract.clauses.facts import Facts
+from mla_contract.testing.records import (
+    Aiter,
+    Batch,
+    ChunkedContext,
+    ContextChunk,
+    Decode,
+    Dense,
+    FieldContext,
+    Indexer,
+    IndexerChunk,
+    IndexerDecode,
+    IndexerPrefill,
+    Prefill,
+    Sparse,
+)
 
 BLOCK = 4
 TOPK = 8
@@ -21,223 +36,6 @@ TOPK = 8
 def ints(values: Sequence[Any] | Tensor) -> Tensor:
     """Return an int32 tensor on the host."""
     return torch.as_tensor(values, dtype=torch.int32)
-
-
-@dataclass
-class Batch:
-    """The common batch."""
-
-    query_start_loc: Tensor
-    query_start_loc_cpu: Tensor
-    seq_lens: Tensor
-    num_reqs: int
-    num_actual_tokens: int
-    max_query_len: int
-    max_seq_len: int
-    block_table_tensor: Tensor
-    slot_mapping: Tensor
-    causal: bool | Tensor = True
-    dcp_local_seq_lens: Tensor | None = None
-    positions: Tensor | None = None
-    is_prefilling: Tensor | None = None
-    seq_lens_cpu_upper_bound: Tensor | None = None
-    rswa_prefix_lens: Tensor | None = None
-
-
-@dataclass
-class ContextChunk:
-    """One chunk of context."""
-
-    index: int
-    request_slice: slice
-    token_slice: slice
-    continuation_token_end: int
-    is_continuation: bool
-    num_context_tokens: int
-    query_start_loc: Tensor
-    max_query_len: int
-    cu_seq_lens: Tensor
-    starts: Tensor
-    max_seq_len: int
-    seq_lens: Tensor
-    token_to_seq: Tensor
-    all_rows_active: bool
-    padded_local_seq_lens: list[int] | None = None
-    local_context_lens_allranks: list[list[int]] | None = None
-    padded_local_cu_seq_lens: Tensor | None = None
-    padded_local_token_to_seq: Tensor | None = None
-    num_local_context_tokens: int = 0
-    local_starts: list[int] | None = None
-
-
-@dataclass
-class ChunkedContext:
-    """Chunked context since 0.28."""
-
-    context_lens: Tensor
-    workspace: Tensor
-    chunks: list[ContextChunk]
-    context_lens_list: list[int]
-    empty_token_slices: list[slice]
-
-
-@dataclass
-class FieldContext:
-    """Chunked context up to 0.27."""
-
-    cu_seq_lens: Tensor
-    starts: Tensor
-    seq_tot: list[int]
-    max_seq_lens: list[int]
-    seq_lens: Tensor
-    workspace: Tensor
-    token_to_seq: Tensor
-    chunk_total_token: list[int]
-    has_empty_context: list[bool]
-    padded_local_chunk_seq_lens: list[list[int]] | None = None
-    local_context_lens_allranks: list[list[int]] | None = None
-    padded_local_cu_seq_lens: Tensor | None = None
-    cu_seq_lens_lst: list[list[int]] | None = None
-    chunk_size: int | None = None
-
-
-@dataclass
-class Prefill:
-    """The prefill record."""
-
-    block_table: Tensor
-    query_start_loc: Tensor
-    max_query_len: int
-    chunked_context: ChunkedContext | FieldContext | None = None
-    q_data_type: torch.dtype | None = None
-    output_dtype: torch.dtype | None = None
-    query_lens_cpu: Tensor | None = None
-    use_dense_mha: bool = False
-    topk_mask_workspace: Tensor | None = None
-
-
-@dataclass
-class Decode:
-    """The dense decode record."""
-
-    block_table: Tensor
-    seq_lens: Tensor
-    dcp_tot_seq_lens: Tensor | None = None
-
-
-@dataclass
-class SplitDecode(Decode):
-    """A decode record with a split schedule, as FlashMLA's."""
-
-    num_splits: Tensor | None = None
-
-
-@dataclass
-class PagedDecode(Decode):
-    """A decode record with paged tables, as aiter's."""
-
-    paged_kv_indptr: Tensor | None = None
-    paged_kv_last_page_len: Tensor | None = None
-
-
-@dataclass
-class Dense:
-    """Dense MLA metadata."""
-
-    num_reqs: int
-    max_query_len: int
-    max_seq_len: int
-    num_actual_tokens: int
-    query_start_loc: Tensor
-    slot_mapping: Tensor
-    num_decodes: int
-    num_decode_tokens: int
-    num_prefills: int
-    prefill: Prefill | None = None
-    decode: Decode | None = None
-
-
-@dataclass
-class Sparse(Dense):
-    """Sparse MLA metadata; like upstream's, its counts could be forgotten."""
-
-    block_table: Tensor = field(default_factory=lambda: ints([]))
-    req_id_per_token: Tensor = field(default_factory=lambda: ints([]))
-    seq_lens: Tensor | None = None
-    block_size: int = BLOCK
-    topk_tokens: int = TOPK
-    decode_max_query_len: int = 0
-    prefill_max_seq_len: int = 0
-
-
-@dataclass
-class Aiter(Sparse):
-    """Sparse metadata with aiter's tables."""
-
-    qo_indptr: Tensor | None = None
-    paged_kv_last_page_len: Tensor | None = None
-    paged_kv_indices: Tensor | None = None
-    paged_kv_indptr: Tensor | None = None
-    attn_out_dtype: torch.dtype | None = None
-    work_meta_data: Tensor | None = None
-    work_indptr: Tensor | None = None
-    work_info_set: Tensor | None = None
-    reduce_indptr: Tensor | None = None
-    reduce_final_map: Tensor | None = None
-    reduce_partial_map: Tensor | None = None
-
-
-@dataclass
-class IndexerChunk:
-    """One prefill chunk of the indexer."""
-
-    block_table: Tensor
-    cu_seqlen_ks: Tensor
-    cu_seqlen_ke: Tensor
-    cu_seq_lens: Tensor
-    token_to_seq: Tensor
-    total_seq_lens: int
-    token_start: int
-    token_end: int
-    num_reqs: int
-    skip_kv_gather: bool = False
-    local_cu_seq_lens: Tensor | None = None
-    local_total_seq_lens: int = 0
-    max_local_total_seq_lens: int = 0
-
-
-@dataclass
-class IndexerPrefill:
-    """The indexer's prefill part."""
-
-    chunks: list[IndexerChunk]
-
-
-@dataclass
-class IndexerDecode:
-    """The indexer's decode part."""
-
-    block_table: Tensor
-    seq_lens: Tensor
-    decode_lens: Tensor
-    requires_padding: bool
-    schedule_metadata: Tensor
-    global_seq_lens: Tensor | None = None
-
-
-@dataclass
-class Indexer:
-    """The indexer's metadata."""
-
-    seq_lens: Tensor
-    max_seq_len: int
-    slot_mapping: Tensor
-    num_decodes: int
-    num_decode_tokens: int
-    num_prefills: int
-    num_prefill_tokens: int
-    decode: IndexerDecode | None = None
-    prefill: IndexerPrefill | None = None
 
 
 def batch(
@@ -387,23 +185,26 @@ def _common(of: Batch, decodes: int) -> dict[str, Any]:
 def dense(of: Batch, decodes: int, facts: Facts | None = None, *, split: int | None = None) -> Dense:
     """Return dense metadata with ``decodes`` leading decodes."""
     facts = facts or Facts()
-    metadata = Dense(**_common(of, decodes), prefill=prefill(of, decodes, facts, split=split))
+    decode = None
     if decodes:
         own = of.seq_lens[:decodes]
         local = ints([facts.local_len(length) for length in own.tolist()]) if facts.dcp_size > 1 else own
-        metadata.decode = Decode(of.block_table_tensor[:decodes], local, own if facts.dcp_size > 1 else None)
-    return metadata
+        decode = Decode(of.block_table_tensor[:decodes], local, own if facts.dcp_size > 1 else None)
+    return Dense(**_common(of, decodes), prefill=prefill(of, decodes, facts, split=split), decode=decode)
 
 
-def _sparse_fields(of: Batch, decodes: int, facts: Facts, rows: int) -> dict[str, Any]:
+def _sparse_fields(of: Batch, decodes: int, facts: Facts, topk: int = TOPK) -> dict[str, Any]:
     queries = torch.diff(of.query_start_loc_cpu)
     record = prefill(of, decodes, facts)
     owners = torch.repeat_interleave(torch.arange(of.num_reqs, dtype=torch.int32), queries.long())
-    return {
+    return _common(of, decodes) | {
         "prefill": record,
+        "decode": None,
         "block_table": of.block_table_tensor,
-        "req_id_per_token": owners[:rows],
+        "req_id_per_token": owners[: of.num_actual_tokens],
         "seq_lens": of.seq_lens,
+        "block_size": BLOCK,
+        "topk_tokens": topk,
         "decode_max_query_len": int(queries[:decodes].max()) if decodes else 0,
         "prefill_max_seq_len": int(of.seq_lens[decodes:].max()) if record is not None else 0,
     }
@@ -411,31 +212,31 @@ def _sparse_fields(of: Batch, decodes: int, facts: Facts, rows: int) -> dict[str
 
 def sparse(of: Batch, decodes: int, facts: Facts | None = None) -> Sparse:
     """Return sparse metadata."""
-    facts = facts or Facts()
-    return Sparse(**_common(of, decodes), **_sparse_fields(of, decodes, facts, of.num_actual_tokens))
+    return Sparse(**_sparse_fields(of, decodes, facts or Facts()))
 
 
 def aiter(of: Batch, decodes: int, facts: Facts | None = None, *, topk: int = TOPK) -> Aiter:
     """Return sparse metadata with aiter's tables: every token is a row."""
-    facts = facts or Facts()
     rows = of.num_actual_tokens
-    metadata = Aiter(**_common(of, decodes), **_sparse_fields(of, decodes, facts, rows))
     assert of.positions is not None
     counts = torch.clamp(of.positions + 1, max=topk)
-    metadata.topk_tokens = topk
-    metadata.qo_indptr = torch.arange(rows + 1, dtype=torch.int32)
-    metadata.paged_kv_last_page_len = torch.ones(rows, dtype=torch.int32)
-    metadata.paged_kv_indptr = ints([0, *torch.cumsum(counts, 0).tolist()])
-    metadata.paged_kv_indices = torch.zeros(rows * topk, dtype=torch.int32)
-    metadata.attn_out_dtype = torch.bfloat16
-    return metadata
+    return Aiter(
+        **_sparse_fields(of, decodes, facts or Facts(), topk),
+        qo_indptr=torch.arange(rows + 1, dtype=torch.int32),
+        paged_kv_last_page_len=torch.ones(rows, dtype=torch.int32),
+        paged_kv_indices=torch.zeros(rows * topk, dtype=torch.int32),
+        paged_kv_indptr=ints([0, *torch.cumsum(counts, 0).tolist()]),
+        attn_out_dtype=torch.bfloat16,
+    )
 
 
 def indexer(of: Batch, decodes: int, facts: Facts | None = None, *, cuts: Sequence[int] = ()) -> Indexer:
     """Return the indexer's record: native decode, one prefill run cut behind ``cuts`` of its tokens."""
     facts = facts or Facts()
     tokens = int(of.query_start_loc_cpu[decodes])
-    metadata = Indexer(
+    queries = torch.diff(of.query_start_loc_cpu)[:decodes]
+    chunked = decodes < of.num_reqs
+    return Indexer(
         seq_lens=of.seq_lens,
         max_seq_len=of.max_seq_len,
         slot_mapping=of.slot_mapping,
@@ -443,13 +244,9 @@ def indexer(of: Batch, decodes: int, facts: Facts | None = None, *, cuts: Sequen
         num_decode_tokens=tokens,
         num_prefills=of.num_reqs - decodes,
         num_prefill_tokens=of.num_actual_tokens - tokens,
+        decode=_indexer_decode(of, queries, facts) if decodes else None,
+        prefill=IndexerPrefill(_indexer_chunks(of, decodes, facts, cuts)) if chunked else None,
     )
-    queries = torch.diff(of.query_start_loc_cpu)
-    if decodes:
-        metadata.decode = _indexer_decode(of, queries[:decodes], facts)
-    if decodes < of.num_reqs:
-        metadata.prefill = IndexerPrefill(_indexer_chunks(of, decodes, facts, cuts))
-    return metadata
 
 
 def _indexer_decode(of: Batch, queries: Tensor, facts: Facts) -> IndexerDecode:
@@ -472,7 +269,8 @@ def _indexer_decode(of: Batch, queries: Tensor, facts: Facts) -> IndexerDecode:
 def _indexer_chunks(of: Batch, decodes: int, facts: Facts, cuts: Sequence[int]) -> list[IndexerChunk]:
     first = int(of.query_start_loc_cpu[decodes])
     states = (of.seq_lens[decodes:] // facts.compress_ratio).tolist()
-    ranks = [[facts.local_len(count, rank) for count in states] for rank in range(facts.dcp_size)]
+    shared = replace(facts, dcp_interleave=max(facts.dcp_interleave // facts.compress_ratio, 1))
+    ranks = [[shared.local_len(count, rank) for count in states] for rank in range(facts.dcp_size)]
     own = ranks[facts.dcp_rank] if facts.dcp_size > 1 else states
     bounds = []
     for row, query in enumerate(torch.diff(of.query_start_loc_cpu)[decodes:].tolist()):
@@ -480,7 +278,7 @@ def _indexer_chunks(of: Batch, decodes: int, facts: Facts, cuts: Sequence[int]) 
         for position in range(total - query, total):
             seen = (position + 1) // facts.compress_ratio
             start = sum(own[:row])
-            bounds.append((start, start + (facts.local_len(seen) if facts.dcp_size > 1 else seen)))
+            bounds.append((start, start + (shared.local_len(seen) if facts.dcp_size > 1 else seen)))
     edges = [0, *cuts, len(bounds)]
     chunks = []
     for start, end in zip(edges, edges[1:], strict=False):

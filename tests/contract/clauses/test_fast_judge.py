@@ -22,6 +22,7 @@ from mla_contract.contract.clauses.usual_context import (
     prove_context_values,
 )
 from mla_contract.contract.clauses.usual_values import PROVEN_VALUES, prove_values
+from tests.contract.clauses import records
 from tests.contract.clauses.cases import ALL_DECODES, CASES, PLAIN, SHARED, subject
 
 ROUNDS = 500
@@ -168,3 +169,17 @@ def test_clause_left_out_for_its_facts_reports_nothing(code: str) -> None:
                 assert BY_ID[code].check(made) == ()
                 checked += 1
     assert checked
+
+
+@pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 3)], ids=["one token", "several"])
+def test_proof_with_wide_slots_follows_them(queries: tuple[int, ...]) -> None:
+    """Where blocks lie further apart than they are long, slots at that distance are proven, and others are not."""
+    facts = replace(PLAIN, decode_threshold=3, slot_span=records.BLOCK + 3)
+    made = subject("sparse", facts, queries, (9, 6, 5), 3)
+    assert not values_hold(made)
+    close = made.batch.slot_mapping
+    made.batch.slot_mapping = close + close // records.BLOCK * 3
+    made.metadata.slot_mapping = made.batch.slot_mapping
+    assert _proven(made) >= PROVEN_VALUES
+    assert values_hold(made)
+    assert judge(made, Tier.VALUES).violations == ()

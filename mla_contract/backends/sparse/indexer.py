@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.kernels import registry
-from mla_contract.backends.rocm_sparse.indexer_metadata import (
+from mla_contract.backends.sparse.indexer_metadata import (
     IndexerChunkRecord,
     IndexerDecodeRecord,
     SparseIndexerMetadata,
 )
-from mla_contract.backends.rocm_sparse.workspace import plan_workspace, take
+from mla_contract.backends.sparse.workspace import plan_workspace, take
 from mla_contract.contract.clauses.facts import Facts
 from mla_contract.contract.provider import (
     ChunkLogits,
@@ -28,7 +28,7 @@ from mla_contract.contract.workspace import WorkspaceManager
 from mla_contract.runtime.check import validate_metadata
 
 if TYPE_CHECKING:
-    from mla_contract.backends.rocm_sparse.config import SparseConfig
+    from mla_contract.backends.sparse.config import SparseConfig
 
 NOTHING = -1
 """Marks "no position" in a top-k row."""

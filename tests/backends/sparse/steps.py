@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.kernels.reference import ReferenceProvider
-from mla_contract.backends.rocm_sparse.config import SparseConfig
-from mla_contract.backends.rocm_sparse.indexer import IndexerInputs
+from mla_contract.backends.sparse.config import SparseConfig
+from mla_contract.backends.sparse.indexer import IndexerInputs
 from mla_contract.contract.provider import IndexerCacheFormat
-from tests.contract.clauses.records import Batch, batch
+from mla_contract.testing.records import Batch
+from tests.contract.clauses.records import batch
 
 FLOAT_KEYS = IndexerCacheFormat(head_dim=16, fp8_dtype=None)
 SMALL = SparseConfig(

@@ -14,7 +14,7 @@ from mla_contract.contract.workspace import ALIGNMENT_BYTES, WorkspaceManager, W
 from mla_contract.errors import InvalidContract
 
 if TYPE_CHECKING:
-    from mla_contract.backends.rocm_sparse.config import SparseConfig
+    from mla_contract.backends.sparse.config import SparseConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,9 @@ from mla_contract.errors import InvalidContract
 if TYPE_CHECKING:
     from mla_contract.contract.batch import CommonBatch
     from mla_contract.contract.prefill import DensePrefillMetadata
+
+Span: TypeAlias = tuple[int, int]
+"""Begin and end of rows."""
 
 
 @dataclass(kw_only=True)
@@ -89,11 +93,11 @@ def lower_prefill(
     plan, first = lowered.plan, lowered.plan.split.num_decodes
     if plan.split.num_prefills == 0:
         return None
-    lens = plan.shape.query_lens[first:]
+    lens, table = plan.shape.query_lens[first:], batch.block_table_tensor
     return SparsePrefill(
-        block_table=batch.block_table_tensor[first:],
-        query_start_loc=batch.query_start_loc[first:] - batch.query_start_loc[first],
-        max_query_len=int(lens.max()),
+        block_table=table[first:] if first else table,
+        query_start_loc=batch.query_start_loc[first:] - plan.split.num_decode_tokens,
+        max_query_len=int(np.maximum.reduce(lens)),
         chunked_context=_context(lowered, workspace),
         use_dense_mha=use_dense_mha,
         query_lens_cpu=torch.from_numpy(lens.copy()),
@@ -110,7 +114,7 @@ def _context(lowered: DevicePlan, workspace: Tensor) -> ChunkedContextRecord | N
     chunks, cell, edge = [], 0, 0
     for index, chunk in enumerate(plan.chunks):
         size = len(chunk.seq_lens)
-        chunks.append(_chunk(index, chunk, lowered, slice(cell, cell + size), slice(edge, edge + size + 1)))
+        chunks.append(_chunk(index, chunk, lowered, (cell, cell + size), (edge, edge + size + 1)))
         cell, edge = cell + size, edge + size + 1
     return ChunkedContextRecord(
         context_lens=torch.from_numpy(plan.context_lens.copy()),
@@ -121,7 +125,7 @@ def _context(lowered: DevicePlan, workspace: Tensor) -> ChunkedContextRecord | N
     )
 
 
-def _chunk(index: int, chunk: ContextChunkPlan, lowered: DevicePlan, cells: slice, edges: slice) -> ContextChunkRecord:
+def _chunk(index: int, chunk: ContextChunkPlan, lowered: DevicePlan, cells: Span, edges: Span) -> ContextChunkRecord:
     """Return one chunk's record: views of the persistent buffers."""
     return ContextChunkRecord(
         index=index,
@@ -130,10 +134,10 @@ def _chunk(index: int, chunk: ContextChunkPlan, lowered: DevicePlan, cells: slic
         continuation_token_end=chunk.continuation_token_end,
         is_continuation=chunk.is_continuation,
         num_context_tokens=chunk.num_context_tokens,
-        query_start_loc=lowered["context_query_start_loc"][edges],
+        query_start_loc=lowered.rows("context_query_start_loc", *edges),
         max_query_len=chunk.max_query_len,
-        cu_seq_lens=lowered["context_cu_seq_lens"][edges],
-        starts=lowered["context_gather_starts"][cells],
+        cu_seq_lens=lowered.rows("context_cu_seq_lens", *edges),
+        starts=lowered.rows("context_gather_starts", *cells),
         max_seq_len=chunk.max_seq_len,
         seq_lens=torch.from_numpy(chunk.seq_lens.copy()),
         all_rows_active=chunk.all_rows_active,

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from mla_contract.backends.rocm_sparse.builder import RocmSparseBuilder
-from mla_contract.backends.rocm_sparse.config import SparseConfig
-from mla_contract.backends.rocm_sparse.indexer import SparseIndexer
-from mla_contract.backends.rocm_sparse.workspace import (
+from mla_contract.backends.sparse.config import SparseConfig
+from mla_contract.backends.sparse.indexer import SparseIndexer
+from mla_contract.backends.sparse.workspace import (
     LocalWorkspace,
     gathered_rows,
     plan_workspace,
@@ -22,7 +22,7 @@ from mla_contract.contract.workspace import WorkspacePlan
 from mla_contract.errors import InvalidContract
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.corpus import conformance_batches, in_order
-from tests.backends.rocm_sparse.steps import REFERENCE, SMALL, arrays_of, drawn, step_batch
+from tests.backends.sparse.steps import REFERENCE, SMALL, arrays_of, drawn, step_batch
 
 CONFIGS = {
     "plain": replace(SMALL, max_model_len=8192),

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from mla_contract.adapters.buffers import DevicePlan, expand_owners
-from mla_contract.adapters.decode import DecodePlan
+from mla_contract.errors import InvalidContract
 
 if TYPE_CHECKING:
-    from mla_contract.backends.rocm_sparse.config import SparseConfig
+    from mla_contract.adapters.decode import DecodePlan
+    from mla_contract.backends.sparse.config import SparseConfig
+    from mla_contract.backends.sparse.step import Step
     from mla_contract.contract.batch import CommonBatch
     from mla_contract.contract.indexer import IndexerMetadata
 
@@ -83,9 +85,17 @@ class IndexerLowering:
         self._tables = torch.zeros(config.capacity_rows, columns, dtype=torch.int32, device=device)
         self._schedule = torch.zeros(0, dtype=torch.int32, device=device)
 
-    def lower(self, lowered: DevicePlan, batch: CommonBatch) -> SparseIndexerMetadata:
-        """Return the indexer's record. Sync: none."""
-        split = lowered.plan.split
+    def lower(self, step: Step) -> SparseIndexerMetadata:
+        """Return the indexer's record.
+
+        Raises:
+            InvalidContract: The step was planned without the indexer.
+
+        Sync: none.
+        """
+        if not step.has_indexer:
+            raise InvalidContract("the step was planned without the indexer: call step(batch), or build_pair(batch)")
+        batch, split = step.batch, step.split
         return SparseIndexerMetadata(
             seq_lens=batch.seq_lens,
             max_seq_len=batch.max_seq_len,
@@ -95,53 +105,49 @@ class IndexerLowering:
             num_decode_tokens=split.num_decode_tokens,
             num_prefills=split.num_prefills,
             num_prefill_tokens=split.num_prefill_tokens,
-            decode=self._decode(lowered, batch),
-            prefill=_prefill(lowered, batch.block_table_tensor),
+            decode=self._decode(step, batch.block_table_tensor) if split.num_decodes else None,
+            prefill=_prefill(step.lowered, batch) if isinstance(step.lowered, DevicePlan) else None,
         )
 
-    def _decode(self, lowered: DevicePlan, batch: CommonBatch) -> IndexerDecodeRecord | None:
-        """Return the decode part; None without decodes."""
-        plan = lowered.plan.decode
-        if plan is None:
-            return None
-        lens = lowered["decode_seq_lens"]
+    def _decode(self, step: Step, table: Tensor) -> IndexerDecodeRecord:
+        """Return the decode part; a row of it is a request, or a token."""
+        lens, plan = step.lowered["decode_seq_lens"], step.known_plan and step.known_plan.decode
+        rows = len(lens) if plan is None else plan.num_rows
+        if plan is not None and plan.flattened and (plan.max_decode_len > 1 or rows != step.split.num_decodes):
+            table = self._expanded(plan, step.lowered["decode_row_requests"], table)
         return IndexerDecodeRecord(
-            block_table=self._table(plan, lowered, batch.block_table_tensor),
-            seq_lens=lens if plan.flattened else lens.view(plan.num_rows, -1),
-            decode_lens=lowered["decode_lens"],
-            requires_padding=plan.requires_padding,
+            block_table=table if table.shape[0] == rows else table[:rows],
+            seq_lens=lens if plan is None or plan.flattened else lens.view(rows, -1),
+            decode_lens=step.lowered["decode_lens"],
+            requires_padding=plan is not None and plan.requires_padding,
             schedule_metadata=self._schedule,
         )
 
-    def _table(self, plan: DecodePlan, lowered: DevicePlan, table: Tensor) -> Tensor:
-        """Return a block table row for each decode row; the batch's own rows where row and request are one."""
-        if not plan.flattened or (plan.max_decode_len <= 1 and plan.num_rows == lowered.plan.split.num_decodes):
-            return table[: plan.num_rows]
-        owners = lowered["decode_row_requests"]
+    def _expanded(self, plan: DecodePlan, owners: Tensor, table: Tensor) -> Tensor:
+        """Return a block table row for each decode token."""
         rows = self._tables.view(-1)[: plan.num_rows * table.shape[1]].view(plan.num_rows, table.shape[1])
         torch.index_select(table, 0, owners.clamp(min=0), out=rows)
         return rows.masked_fill_(owners[:, None] < 0, 0)
 
 
-def _prefill(lowered: DevicePlan, table: Tensor) -> IndexerPrefillRecord | None:
+def _prefill(lowered: DevicePlan, batch: CommonBatch) -> IndexerPrefillRecord | None:
     """Return the prefill chunks; None without prefills."""
-    plan = lowered.plan.indexer
+    plan, split, table = lowered.plan.indexer, lowered.plan.split, batch.block_table_tensor
     if plan is None:
         return None
-    starts, ends, edges = (lowered[f"indexer_{name}"] for name in ("cu_seqlen_ks", "cu_seqlen_ke", "cu_seq_lens"))
-    first, edge, own = lowered.plan.split.num_decode_tokens, 0, 0
+    first, edge, own = split.num_decode_tokens, 0, 0
     chunks = []
     for chunk in plan.chunks:
         if not chunk.skip_kv_gather:
             edge = own
             own = edge + chunk.num_reqs + 1
-        part = slice(chunk.token_start - first, chunk.token_end - first)
+        part = chunk.token_start - first, chunk.token_end - first
         chunks.append(
             IndexerChunkRecord(
                 block_table=table[chunk.request_slice],
-                cu_seqlen_ks=starts[part],
-                cu_seqlen_ke=ends[part],
-                cu_seq_lens=edges[edge : edge + chunk.num_reqs + 1],
+                cu_seqlen_ks=lowered.rows("indexer_cu_seqlen_ks", *part),
+                cu_seqlen_ke=lowered.rows("indexer_cu_seqlen_ke", *part),
+                cu_seq_lens=lowered.rows("indexer_cu_seq_lens", edge, edge + chunk.num_reqs + 1),
                 total_seq_lens=chunk.total_seq_lens,
                 token_start=chunk.token_start,
                 token_end=chunk.token_end,

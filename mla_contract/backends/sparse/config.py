@@ -27,6 +27,7 @@ class SparseConfig:
         block_size: Tokens of a cache block, as the kernel counts blocks.
         topk_tokens: Positions that the indexer selects for each token.
         next_n: Longest query that is a decode, in tokens.
+        compress_ratio: Tokens of a state of the cache; these backends know caches of one alone.
         num_heads: Query heads of this rank.
         width: Elements of a cached row: latent and rope part.
         value_width: Elements of its latent part.
@@ -55,6 +56,7 @@ class SparseConfig:
     block_size: int = 64
     topk_tokens: int = 2048
     next_n: int = 1
+    compress_ratio: int = 1
     num_heads: int = 16
     width: int = 576
     value_width: int = 512
@@ -85,6 +87,7 @@ class SparseConfig:
             f"indexer_rows must hold one request of max_model_len={self.max_model_len}": (
                 self.gather_rows < self.max_model_len
             ),
+            f"compress_ratio={self.compress_ratio}: these backends read a key for each token": self.compress_ratio != 1,
             f"next_n={self.next_n} exceeds max_num_batched_tokens": self.next_n > self.max_num_batched_tokens,
         }
         broken = [text for text, holds in faults.items() if holds]
@@ -119,6 +122,11 @@ class SparseConfig:
             flatten_decodes=True,
             release=self.release,
         )
+
+    @cached_property
+    def attention_plan(self) -> PlanConfig:
+        """What the planner is told when nobody reads the indexer's parts."""
+        return replace(self.flat_plan, indexer_states=None, plan_decodes=False)
 
     @cached_property
     def native_plan(self) -> PlanConfig:

@@ -1,0 +1,89 @@
+"""Steps in which every request decodes one token: most steps of an engine, and nearly all of their plan is known.
+
+Owners, row lengths and offsets follow from the number of requests; only sequence lengths and what is summed from them
+are new. Such a step equals what the shared plan says, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from mla_contract.adapters.arrays import INT32, Int32Array, counting, ones, prefix_sum
+from mla_contract.adapters.buffers import PlanBuffers
+from mla_contract.adapters.split import Split
+from mla_contract.backends.sparse.planning import host_array
+from mla_contract.backends.sparse.step import Step
+
+if TYPE_CHECKING:
+    from mla_contract.backends.sparse.config import SparseConfig
+    from mla_contract.contract.batch import CommonBatch
+
+SHORTEST = 2
+"""Tokens of a sequence that has context and one more; 0 is padding, and 1 is a prompt, which stands elsewhere."""
+ROW_FIELDS = ("decode_seq_lens", "decode_lens", "decode_row_requests", "req_id_per_token")
+"""Fields with a row for each request."""
+PREFILLING = True.to_bytes(1, "little")
+"""A flag that is set, as it is stored."""
+
+
+class _Known(NamedTuple):
+    """What follows from the number of requests: offsets as bytes, counts, owners, row lengths, device rows."""
+
+    start_loc: bytes
+    split: Split
+    owners: Int32Array
+    lens: Int32Array
+    lowered: dict[str, Tensor]
+
+
+class PlainDecodes:
+    """Lowers plain steps into the buffers of the shared plan."""
+
+    def __init__(self, config: SparseConfig, buffers: PlanBuffers) -> None:
+        self._config, self._buffers = config, buffers
+        self._topk = np.array([config.topk_tokens], dtype=INT32)
+        self._known: dict[int, _Known] = {}
+
+    def step(self, batch: CommonBatch, indexer: bool) -> Step | None:
+        """Return the step of a batch, on the device; None where a request does something else.
+
+        Args:
+            batch: The batch.
+            indexer: Whether the indexer's rows are lowered.
+
+        Raises:
+            InvalidBatch: The batch exceeds the buffers.
+
+        Sync: reads no device memory.
+        """
+        bounds, flags = batch.seq_lens_cpu_upper_bound, batch.is_prefilling
+        count = batch.num_reqs
+        if bounds is None or batch.max_query_len != 1 or batch.num_actual_tokens != count or count == 0:
+            return None
+        if batch.dcp_local_seq_lens is not None:
+            return None
+        known, seq_lens = self._known.get(count) or self._learn(count), host_array(bounds)
+        if host_array(batch.query_start_loc_cpu).tobytes() != known.start_loc or len(seq_lens) != count:
+            return None
+        if np.minimum.reduce(seq_lens) < SHORTEST:
+            return None
+        if flags is not None and PREFILLING in host_array(flags).tobytes():
+            return None
+        offsets = prefix_sum(np.minimum(seq_lens, self._topk))
+        arrays = {"req_id_per_token": known.owners, "sparse_start_loc": offsets}
+        if indexer:
+            arrays.update(decode_seq_lens=seq_lens, decode_lens=known.lens, decode_row_requests=known.owners)
+        self._buffers.lower_arrays(arrays)
+        return Step(self._config, batch, known.split, known.lowered, count, 1, indexer)
+
+    def _learn(self, count: int) -> _Known:
+        """Return, and keep, what follows from the number of requests."""
+        self._buffers.validate_requests(count)
+        rows = dict.fromkeys(ROW_FIELDS, count) | {"sparse_start_loc": count + 1}
+        lowered = {name: self._buffers.buffer(name)[:length] for name, length in rows.items()}
+        found = _Known(counting(count + 1).tobytes(), Split(count, 0, count, 0), counting(count), ones(count), lowered)
+        self._known[count] = found
+        return found

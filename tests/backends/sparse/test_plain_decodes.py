@@ -1,0 +1,73 @@
+"""Steps of plain decodes take a short way; it ends where the shared plan ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mla_contract.backends.sparse.lowering import LOWERED, Lowering
+from mla_contract.backends.sparse.planning import plan_of
+from mla_contract.errors import InvalidContract
+from mla_contract.testing.records import Batch
+from tests.backends.sparse.steps import SMALL, step_batch
+
+CONFIG = replace(SMALL, max_num_seqs=16, max_capture_size=16, max_num_batched_tokens=512)
+PLAIN = {
+    "one": ((1,), (2,)),
+    "around top-k": ((1, 1, 1), (127, 128, 129)),
+    "many": ((1,) * 16, tuple(range(2, 4000, 250))),
+}
+OTHERS = {
+    "padded": ((1, 1, 0), (31, 90, 0)),
+    "without context": ((1, 1), (31, 1)),
+    "two tokens": ((1, 2), (31, 40)),
+    "prefill": ((1, 9), (31, 9)),
+}
+
+
+def buffers_of(lowering: Lowering) -> dict[str, list[int]]:
+    """Return every row of every buffer."""
+    return {name: lowering.buffers.buffer(name).tolist() for name in LOWERED}
+
+
+@pytest.mark.parametrize("indexer", [True, False], ids=["both records", "attention alone"])
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_step_leaves_what_the_plan_says(name: str, indexer: bool) -> None:
+    """After a long mixed step, the short way leaves every row of every buffer, and every count, as the plan does."""
+    of = step_batch(*PLAIN[name], CONFIG)
+    short, long = Lowering(CONFIG, "cpu"), Lowering(CONFIG, "cpu")
+    for lowering in (short, long):
+        lowering.step(step_batch((1, 2, 90, 40), (300, 301, 100, 40), CONFIG))
+    step, plan = short.step(of, indexer=indexer), plan_of(of, CONFIG, indexer=indexer)
+    lowered = long.buffers.lower(plan)
+    assert step.known_plan is None
+    assert buffers_of(short) == buffers_of(long)
+    assert (step.split, step.decode_max_query_len, step.has_indexer) == (plan.split, 1, indexer)
+    rows = [one for one in step.lowered if indexer or not one.startswith("decode")]  # type: ignore[union-attr]
+    assert all(torch.equal(step.lowered[one], lowered[one]) for one in rows)
+    assert step.plan.tokens.visible.tolist() == list(PLAIN[name][1])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_step_of_another_kind_is_planned(name: str) -> None:
+    """Padding, prompts and longer queries go the long way, and so does a row that is still prefilling."""
+    assert Lowering(CONFIG, "cpu").step(step_batch(*OTHERS[name], CONFIG)).known_plan is not None
+
+
+def test_plain_step_flags_are_read() -> None:
+    """A request that still computes its prompt makes the step an ordinary one; flags that are all off do not."""
+    of: Batch = step_batch((1, 1), (31, 40), CONFIG)
+    for flags, plain in (((False, False), True), ((False, True), False)):
+        step = Lowering(CONFIG, "cpu").step(replace(of, is_prefilling=torch.tensor(flags)))
+        assert (step.known_plan is None) is plain
+
+
+@pytest.mark.parametrize("lens", [PLAIN["one"], OTHERS["padded"], OTHERS["prefill"]])
+def test_indexer_of_a_step_without_it_is_refused(lens: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """The attention's step has no rows and chunks for the indexer; a step with them yields the record."""
+    lowering, of = Lowering(CONFIG, "cpu"), step_batch(*lens, CONFIG)
+    with pytest.raises(InvalidContract, match="without the indexer"):
+        lowering.indexer(lowering.step(of, indexer=False))
+    assert lowering.indexer(lowering.step(of)).decode is not None
