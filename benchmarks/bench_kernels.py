@@ -1,0 +1,165 @@
+"""Time the Triton kernels beside their floors on one GPU, after checking them against the reference.
+
+Run from the root: ``python -m benchmarks.bench_kernels [--out FILE]``. A floor is the larger of two times: bytes
+over the copy bandwidth, and operations over the matrix rate, both measured in the same run. Bytes are those of each
+input read once (of a gathered row: once for each time that it is selected) and each output written once. Times are
+medians of replayed graphs, in which inputs rotate so that no cache still holds them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from benchmarks import gpu_cases as cases
+from benchmarks.gpu_timing import Ceilings, measure_ceilings, median_us, rotations
+from mla_contract.backends.kernels.reference import ReferenceProvider
+from mla_contract.backends.kernels.triton import TritonProvider
+from mla_contract.contract.provider import KeyLayout
+
+KERNELS, REFERENCE = TritonProvider(), ReferenceProvider()
+ROWS = (1, 2, 4, 8, 16, 64, 128, 256, 512, 1024, 4096)
+HEAD = "| case | median us | spread us | floor us | floor is | ratio |\n|---|---|---|---|---|---|"
+
+
+def line(name: str, made: list[cases.Case], ceilings: Ceilings) -> str:
+    """Return one row of a table."""
+    calls: list[Callable[[], Any]] = [lambda case=case: KERNELS.run(case.inputs) for case in made]  # type: ignore[misc]
+    time, spread = median_us(calls)
+    case = made[0]
+    floor = ceilings.floor_us(case.num_bytes, case.flops, fp8=case.fp8)
+    bound = ceilings.bound(case.num_bytes, case.flops, fp8=case.fp8)
+    return f"| {name} | {time:.1f} | {spread:.1f} | {floor:.1f} | {bound} | {time / floor:.2f} |"
+
+
+def check_attention(kv: torch.Tensor, heads: int, rows: int) -> float:
+    """Return the relative error of an attention with poisoned outputs."""
+    inputs: Any = cases.attention(kv, rows, heads, 99, lse=True).inputs
+    out, lse = torch.empty_like(inputs.out, dtype=torch.float32), torch.empty_like(inputs.lse)
+    REFERENCE.run(replace(inputs, out=out, lse=lse))
+    KERNELS.run(inputs)
+    error = float((inputs.out.float() - out).norm() / out.norm())
+    if not error < 5e-3 or not float((inputs.lse - lse).abs().max()) < 1e-2:
+        raise SystemExit(f"attention of {rows} rows and {heads} heads: relative error {error}")
+    return error
+
+
+def attention_lines(ceilings: Ceilings) -> Iterator[str]:
+    """Yield the attention's table."""
+    kv = cases.pool()
+    yield HEAD
+    for heads in (16, 32, 64, 128):
+        errors = [check_attention(kv, heads, rows) for rows in (1, 8, 64, 300)]
+        for rows in ROWS if heads in (16, 128) else (8, 256, 1024):
+            first = cases.attention(kv, rows, heads)
+            more = min(rotations(first.num_bytes), 64 if rows < 1024 else 2)
+            made = [first, *(cases.attention(kv, rows, heads, seed) for seed in range(1, more))]
+            yield line(f"{heads} heads, {rows} rows", made, ceilings)
+            del made
+        yield f"| {heads} heads: largest relative error {max(errors):.1e} | | | | | |"
+
+
+def check_indexer() -> Iterator[str]:
+    """Check logits, gather and top-k at real widths."""
+    for make in (lambda: cases.chunk(130, 20_000), lambda: cases.chunk(33, 5000, cases.BF16)):
+        inputs: Any = make().inputs
+        wanted, got = REFERENCE.run(inputs), KERNELS.run(inputs)
+        column = torch.arange(len(inputs.k), device="cuda")
+        inside = column < inputs.ends[:, None]
+        error = float((got - wanted)[inside].abs().max() / wanted[inside].abs().max())
+        if not error < 1e-3:
+            raise SystemExit(f"chunk logits: error {error} of the largest")
+        yield f"| chunk logits {inputs.q.dtype}: largest error, of the largest logit: {error:.1e} | | | | | |"
+    for layout in KeyLayout:
+        paged: Any = cases.paged(3, 5000, 2, layout).inputs
+        truth = torch.empty_like(paged.out)
+        REFERENCE.run(replace(paged, out=truth))
+        KERNELS.run(paged)
+        seen = torch.isfinite(truth)
+        error = float((paged.out - truth)[seen].abs().max() / truth[seen].abs().max())
+        if not error < 1e-3:
+            raise SystemExit(f"paged logits: error {error} of the largest")
+        gather: Any = cases.gather(3, 5000, layout).inputs
+        k_out, scale_out = torch.zeros_like(gather.k_out), torch.zeros_like(gather.scale_out)
+        REFERENCE.run(replace(gather, k_out=k_out, scale_out=scale_out))
+        KERNELS.run(gather)
+        if not (torch.equal(k_out, gather.k_out) and torch.equal(scale_out, gather.scale_out)):
+            raise SystemExit(f"gather differs, {layout}")
+    topk: Any = cases.topk(5, 30_000, stable=True).inputs
+    wanted = torch.empty_like(topk.out)
+    REFERENCE.run(replace(topk, out=wanted))
+    KERNELS.run(topk)
+    if not torch.equal(wanted, topk.out):
+        raise SystemExit("top-k differs")
+
+
+def indexer_lines(ceilings: Ceilings) -> Iterator[str]:
+    """Yield the indexer's table."""
+    yield HEAD
+    yield from check_indexer()
+    for requests, length in ((8, 8192), (8, 65536), (1, 131072)):
+        for layout in KeyLayout:
+            yield line(
+                f"gather {requests} x {length} keys, {layout}", [cases.gather(requests, length, layout)] * 2, ceilings
+            )
+    for rows, keys in ((256, 8192), (1024, 32768), (1024, 131072), (4096, 65536)):
+        yield line(f"chunk logits fp8, {rows} tokens, {keys} keys", [cases.chunk(rows, keys)] * 2, ceilings)
+    yield line("chunk logits bf16, 1024 tokens, 65536 keys", [cases.chunk(1024, 65536, cases.BF16)] * 2, ceilings)
+    for requests, length, next_n in ((1, 131072, 1), (8, 131072, 1), (64, 16384, 1), (256, 8192, 1), (64, 16384, 2)):
+        made = [cases.paged(requests, length, next_n)] * 2
+        yield line(f"paged logits {requests} x {next_n} rows, {length} keys", made, ceilings)
+    for rows, columns, windows in ((1, 131072, False), (64, 16384, False), (256, 8192, False), (1024, 65536, True)):
+        case = cases.topk(rows, columns, windows=windows)
+        yield line(f"top-k 2048, {rows} rows of {columns}{', windows' if windows else ''}", [case] * 2, ceilings)
+        stable = cases.topk(rows, columns, windows=windows, stable=True)
+        yield line("the same, stable", [stable] * 2, ceilings)
+        record: Any = case.inputs
+        theirs, _ = median_us([lambda of=record: torch.topk(of.logits, cases.TOPK, sorted=False)] * 2, 7)
+        yield f"| torch.topk alone, without windows | {theirs:.1f} | | | | |"
+
+
+def skip_lines() -> Iterator[str]:
+    """Yield what the flag that keeps gathered keys saves, for a prompt's last tokens in sub-chunks."""
+    yield "| prompt, sub-chunks | gather each time us | gather once us | saved |\n|---|---|---|---|"
+    for keys, pieces, rows in ((65536, 4, 512), (65536, 16, 128), (131072, 16, 128)):
+        gather, chunk = cases.gather(1, keys).inputs, cases.chunk(rows, keys).inputs
+        once, _ = median_us([lambda of=gather: KERNELS.run(of), *[lambda of=chunk: KERNELS.run(of)] * pieces], 9)
+        each, _ = median_us([lambda of=gather: KERNELS.run(of), lambda of=chunk: KERNELS.run(of)] * pieces, 9)
+        once, each = once * (pieces + 1), each * 2 * pieces
+        yield f"| {keys} keys, {pieces} of {rows} tokens | {each:.0f} | {once:.0f} | {1 - once / each:.0%} |"
+
+
+def main() -> None:
+    """Print the report, and write it to a file if one is named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    ceilings = measure_ceilings()
+    versions = (
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}, "
+        f"Python {platform.python_version()}."
+    )
+    measured = (
+        f"Copy {ceilings.copy_bytes / 1e12:.2f} TB/s, bfloat16 product {ceilings.matrix_flops / 1e12:.0f} TFLOP/s, "
+        f"fp8 product {ceilings.fp8_flops / 1e12:.0f} TFLOP/s."
+    )
+    lines = [versions, measured]
+    print("\n".join(lines), flush=True)
+    for part in (attention_lines(ceilings), indexer_lines(ceilings), skip_lines()):
+        lines.append("")
+        for text in part:
+            print(text, flush=True)
+            lines.append(text)
+            if chosen.out:
+                chosen.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
