@@ -9,7 +9,7 @@ SPREAD := --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo test check docs format clean
 
-demo: $(STAMP)
+demo: $(ENGINE)
 	@$(BIN)/python scripts/demo.py
 
 test: $(ENGINE) lint

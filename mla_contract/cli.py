@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mla_contract import checks_cli
+from mla_contract import checks_cli, smoke_cli
 from mla_contract.audit import cli as audit_cli
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command()(audit_cli.audit)
 app.command()(checks_cli.check)
+app.command()(smoke_cli.smoke)
 app.command()(audit_cli.explain)
 app.command()(audit_cli.profile)
 app.command()(audit_cli.diff)

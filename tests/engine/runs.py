@@ -1,19 +1,16 @@
-"""Runs of the real engine, each in a process of its own and bounded in time; equal runs are made once."""
+"""Runs of the real engine, each in a process of its own; equal runs are made once."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from mla_contract.testing.engine import processes
+from mla_contract.testing.engine.processes import Run
+from mla_contract.testing.engine.smoke import DOUBLE_STANDS_FOR, Smoke
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 400
 PACKAGES = {
     "broken_backend": ROOT / "examples/broken_backend/broken_backend",
     "stale_rows_backend": ROOT / "examples/stale_rows_backend/stale_rows_backend",
@@ -21,23 +18,13 @@ PACKAGES = {
     "in_tree_sparse": ROOT / "tests/engine/plugins/in_tree_sparse",
 }
 """Third-party packages, each with a general plugin ``register``."""
+PLUGINS = ROOT / "tests/engine/plugins"
+"""Where third-party packages without a plugin lie: they are named as ``module:Class``."""
 
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What a run left.
-
-    Attributes:
-        outcome: The JSON that the traffic prints.
-        log: Everything on standard error.
-    """
-
-    outcome: dict[str, Any]
-    log: str
-
-    def lines_of(self, text: str) -> list[str]:
-        """Return the log lines that contain a text."""
-        return [line for line in self.log.splitlines() if text in line]
+PLAIN = Smoke()
+FP8 = Smoke(index_cache="fp8")
+DOUBLED = Smoke(provider="aiter-double")
+GLM = Smoke(model="glm-moe-dsa")
 
 
 def site_of(name: str, folder: Path) -> Path:
@@ -70,23 +57,25 @@ def run_engine(
         options: Options of the traffic, as JSON.
         plugins: What ``VLLM_PLUGINS`` holds; unset when None.
     """
-    dropped = ("MLA_CONTRACT_VALIDATE", "MLA_CONTRACT_TIER", "VLLM_PLUGINS", "PYTHONPATH")
-    environment = {name: value for name, value in os.environ.items() if name not in dropped}
     asked = {
         "MLA_CONTRACT_VALIDATE": mode or None,
         "MLA_CONTRACT_TIER": tier or None,
         "VLLM_PLUGINS": plugins,
         "PYTHONPATH": None if site is None else str(site),
     }
-    environment |= {name: value for name, value in asked.items() if value is not None}
-    done = subprocess.run(
-        [sys.executable, "-m", "mla_contract.adapters.vllm.traffic", str(model), options],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    found = re.search(r"^OUTCOME (.*)$", done.stdout, re.MULTILINE)
-    assert found, f"the run left no outcome (exit {done.returncode}):\n{done.stderr[-3000:]}"
-    return Run(json.loads(found.group(1)), done.stderr)
+    variables = {name: value for name, value in asked.items() if value is not None}
+    return processes.run_engine(model, json.loads(options), variables)
+
+
+@cache
+def run_backend(model: Path, smoke: Smoke, options: str = "{}") -> Run:
+    """Run a smoke run's traffic through a sparse backend, every build validated.
+
+    Args:
+        model: Folder of the model.
+        smoke: Backend, provider and format of the keys.
+        options: Fields of the traffic that differ, as JSON.
+    """
+    double = DOUBLE_STANDS_FOR if smoke.doubled else ""
+    variables = {**smoke.variables, "PYTHONPATH": str(PLUGINS)}
+    return processes.run_engine(model, smoke.traffic | json.loads(options), variables, double)

@@ -54,6 +54,11 @@ def arm() -> Armed | None:
     return _armed
 
 
+def checked_builds() -> list[tuple[str, str, int, int]]:
+    """Return what was checked in this process so far: kind, class, builds, and how many of them were broken."""
+    return [] if _armed is None else _armed.watch.counts()
+
+
 def _arm(settings: Settings) -> Armed:
     """Do it, once."""
     release = installed_release() or "unknown"

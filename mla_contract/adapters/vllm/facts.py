@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+from mla_contract.adapters.release import behaviour_of
+from mla_contract.adapters.vllm.installed import installed_release, nearest_profile
 from mla_contract.contract.clauses.facts import Facts
 
 
@@ -40,7 +43,14 @@ def facts_of(builder: Any, config: Any = None, group_spec: Any = None, *, packed
         capturing=False,
         context_rows=_int(builder, "chunked_prefill_workspace_size"),
         compress_ratio=compress_ratio,
+        padding_may_prefill=_padding_may_prefill(),
     )
+
+
+@cache
+def _padding_may_prefill() -> bool:
+    """Return whether the installed release's split may count padding among the prefills; read once."""
+    return behaviour_of(nearest_profile(installed_release() or "").minor).padding_starts_prefills
 
 
 def _int(owner: Any, name: str) -> int | None:

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-_MARK = "__mla_contract_scheduling__"
+from mla_contract.adapters.vllm.scheduling import watch_scheduling
+
+_MARK = "__mla_contract_keeps__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,10 @@ class Traffic:
         block_size: Tokens of a cache block.
         num_blocks: Blocks of the cache; few of them force preemption.
         prefix_caching: Whether blocks of equal prefixes are shared.
+        shared_prefix: Leading tokens of the last prompt that are those of the first.
+        kv_cache_dtype: Element type of the attention's cache, in vLLM's words.
+        num_workers: Ranks over which heads are spread; each is a process when there are several.
+        logprobs: How many log probabilities of each step come back.
         repeats: How often the traffic is sent, for timing.
         seed: Seed of the prompts.
     """
@@ -39,6 +45,10 @@ class Traffic:
     block_size: int = 16
     num_blocks: int = 256
     prefix_caching: bool = False
+    shared_prefix: int = 0
+    kv_cache_dtype: str = "auto"
+    num_workers: int = 1
+    logprobs: int = 0
     repeats: int = 1
     seed: int = 0
 
@@ -49,6 +59,8 @@ class Outcome:
 
     Attributes:
         tokens: New tokens of each request of the last repeat.
+        logprobs: For each request and new token the best log probabilities, by token.
+        scheduling: What the scheduler did in the last repeat; empty when it runs in another process.
         steps: Engine steps of each repeat.
         seconds: Seconds of each repeat.
         error: Type of the exception that ended the run, or an empty text.
@@ -56,17 +68,20 @@ class Outcome:
     """
 
     tokens: list[list[int]] = field(default_factory=list)
+    logprobs: list[list[dict[int, float]]] = field(default_factory=list)
+    scheduling: dict[str, int] = field(default_factory=dict)
     steps: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     error: str = ""
     message: str = ""
 
 
-def keep_scheduling(traffic: Traffic) -> None:
-    """Make the CPU platform keep chunked prefill, token budget, prefix caching and block size as they were asked.
+def keep_as_asked(traffic: Traffic) -> None:
+    """Make the CPU platform keep chunked prefill, token budget, prefix caching, block size and cache type as asked.
 
-    Without matrix instructions it switches them off for MLA; the shared layer itself runs them well.
-    Source: vLLM 0.32.0 platforms/cpu.py
+    Without matrix instructions it switches them off for MLA; the shared layer itself runs them well. Our own platform
+    keeps them, except a cache of another type than the model: sparse models take ``bfloat16`` for the model's type.
+    Source: vLLM 0.32.0 platforms/cpu.py, model_executor/models/config.py
     """
     from vllm.platforms import current_platform
 
@@ -77,6 +92,9 @@ def keep_scheduling(traffic: Traffic) -> None:
 
     def check_and_update_config(cls: Any, /, vllm_config: Any) -> None:
         before(vllm_config)
+        vllm_config.cache_config.cache_dtype = traffic.kv_cache_dtype
+        if hasattr(platform, "takes_sparse_mla"):
+            return
         vllm_config.scheduler_config.enable_chunked_prefill = True
         vllm_config.scheduler_config.max_num_batched_tokens = traffic.token_budget
         vllm_config.cache_config.enable_prefix_caching = traffic.prefix_caching
@@ -91,15 +109,17 @@ def prompts_of(traffic: Traffic, vocabulary: int) -> list[list[int]]:
     import numpy as np
 
     draw = np.random.default_rng(traffic.seed)
-    return [draw.integers(3, vocabulary, size).tolist() for size in traffic.prompt_lens]
+    prompts: list[list[int]] = [draw.integers(3, vocabulary, size).tolist() for size in traffic.prompt_lens]
+    prompts[-1][: traffic.shared_prefix] = prompts[0][: traffic.shared_prefix]
+    return prompts
 
 
 def start_engine(model: str, traffic: Traffic) -> Any:
     """Return an engine in this process; rope runs natively, because the CPU kernel is wrong for MLA's shape."""
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0" if traffic.num_workers == 1 else "1")
     from vllm import LLM
 
-    keep_scheduling(traffic)
+    keep_as_asked(traffic)
     llm = LLM(
         model,
         skip_tokenizer_init=True,
@@ -110,6 +130,9 @@ def start_engine(model: str, traffic: Traffic) -> Any:
         max_num_batched_tokens=traffic.token_budget,
         enable_chunked_prefill=True,
         enable_prefix_caching=traffic.prefix_caching,
+        block_size=traffic.block_size,
+        kv_cache_dtype=traffic.kv_cache_dtype,
+        tensor_parallel_size=traffic.num_workers,
         kv_cache_memory_bytes=1 << 30,
         num_gpu_blocks_override=traffic.num_blocks,
         compilation_config={"custom_ops": ["all", "-rotary_embedding"]},
@@ -118,14 +141,29 @@ def start_engine(model: str, traffic: Traffic) -> Any:
     return llm.llm_engine
 
 
-def send(engine: Any, traffic: Traffic, name: str = "0") -> tuple[list[list[int]], int]:
-    """Send the traffic once, and return the new tokens of each request and the number of steps."""
+def send(engine: Any, traffic: Traffic, name: str = "0", outcome: Outcome | None = None) -> tuple[list[list[int]], int]:
+    """Send the traffic once, and return the new tokens of each request and the number of steps.
+
+    Args:
+        engine: The engine.
+        traffic: What is sent.
+        name: Begins the requests' names; each call needs its own.
+        outcome: Gets the tokens and log probabilities.
+    """
     from vllm import SamplingParams
 
-    params = SamplingParams(temperature=0.0, max_tokens=traffic.max_tokens, ignore_eos=True, detokenize=False)
+    outcome = outcome or Outcome()
+
+    params = SamplingParams(
+        temperature=0.0,
+        max_tokens=traffic.max_tokens,
+        ignore_eos=True,
+        detokenize=False,
+        logprobs=traffic.logprobs or None,
+    )
     prompts = prompts_of(traffic, engine.model_config.get_vocab_size())
     waiting = sorted(range(len(prompts)), key=lambda index: traffic.arrivals[index])
-    tokens: list[list[int]] = [[] for _ in prompts]
+    outcome.tokens, outcome.logprobs = [[] for _ in prompts], [[] for _ in prompts]
     step = 0
     while waiting or engine.has_unfinished_requests():
         while waiting and traffic.arrivals[waiting[0]] <= step:
@@ -133,9 +171,14 @@ def send(engine: Any, traffic: Traffic, name: str = "0") -> tuple[list[list[int]
             engine.add_request(f"{name}-{index}", {"prompt_token_ids": prompts[index]}, params)
         for output in engine.step():
             if output.finished:
-                tokens[int(output.request_id.split("-")[1])] = list(output.outputs[0].token_ids)
+                index = int(output.request_id.split("-")[1])
+                outcome.tokens[index] = list(output.outputs[0].token_ids)
+                outcome.logprobs[index] = [
+                    {token: entry.logprob for token, entry in place.items()}
+                    for place in output.outputs[0].logprobs or ()
+                ]
         step += 1
-    return tokens, step
+    return outcome.tokens, step
 
 
 def run_traffic(model: str, traffic: Traffic) -> Outcome:
@@ -144,8 +187,10 @@ def run_traffic(model: str, traffic: Traffic) -> Outcome:
     try:
         engine = start_engine(model, traffic)
         for repeat in range(traffic.repeats):
+            scheduling = watch_scheduling(engine)
             begin = time.perf_counter()
-            outcome.tokens, steps = send(engine, traffic, str(repeat))
+            _, steps = send(engine, traffic, str(repeat), outcome)
+            outcome.scheduling = scheduling.counts()
             outcome.seconds.append(time.perf_counter() - begin)
             outcome.steps.append(steps)
     except Exception as error:  # noqa: BLE001 - how a run dies is what the caller wants to know

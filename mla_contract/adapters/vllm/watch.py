@@ -81,7 +81,7 @@ class Watch:
             self._look(settings, builder, batch, result, capturing)
         except ContractError:
             raise
-        except Exception:
+        except Exception:  # a fault of the check must not stop an engine that works; it is logged with its traceback
             logger.exception("metadata contract: the check itself failed; the build goes on unchecked")
 
     def _look(self, settings: Settings, builder: Any, batch: Any, result: Any, capturing: bool) -> None:
@@ -120,15 +120,18 @@ class Watch:
         with self._lock:
             self._seen[kind.value, type(record).__qualname__, broken] += 1
 
-    def table(self) -> str:
-        """Return one line for each class that was seen: how many builds, and how many of them broke the contract."""
+    def counts(self) -> list[tuple[str, str, int, int]]:
+        """Return kind, class, builds and broken builds of each class that was seen."""
         with self._lock:
             seen = dict(self._seen)
         names = sorted({(kind, name) for kind, name, _ in seen})
+        each = [(kind, name, seen.get((kind, name, True), 0), seen.get((kind, name, False), 0)) for kind, name in names]
+        return [(kind, name, broken + clean, broken) for kind, name, broken, clean in each]
+
+    def table(self) -> str:
+        """Return one line for each class that was seen: how many builds, and how many of them broke the contract."""
         return "\n".join(
-            f"{sum(seen.get((kind, name, broken), 0) for broken in (False, True)):>8}  {kind:<8}{name}"
-            f"  broken: {seen.get((kind, name, True), 0)}"
-            for kind, name in names
+            f"{builds:>8}  {kind:<8}{name}  broken: {broken}" for kind, name, builds, broken in self.counts()
         )
 
     def log_seen(self) -> None:

@@ -10,6 +10,13 @@ from pathlib import Path
 from typing import Any
 
 VOCABULARY = 512
+GAIN, ATTENTION_GAIN = 1.2, 2.0
+CALM_GAIN, CALM_OUTPUT_GAIN = 1.0, 0.2
+"""Gains of a calm model's attention: answers survive rounding, and still change when nothing is left out."""
+CALM_SEEDS = {"deepseek_v32": 7, "glm_moe_dsa": 11}
+"""Seeds with which transformers' best token is ahead by 1 % or more wherever the smoke run's prompts lead."""
+INDEX_HEADS = 32
+"""Few heads would make ties of rectified scores common, and aiter's decode kernel needs a multiple of 32."""
 _COMMON: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 256,
@@ -39,6 +46,8 @@ _READ_BY_ENGINE: dict[str, Any] = {
     "num_nextn_predict_layers": 0,
 }
 """What vLLM reads of the configuration and transformers does not write."""
+_GLM_SHARING: dict[str, Any] = {"index_topk_freq": 2, "index_skip_topk_offset": 2}
+"""The last layer takes the selection of the layer before."""
 
 
 def write_dense_model(folder: Path, seed: int = 0) -> Path:
@@ -50,38 +59,68 @@ def write_dense_model(folder: Path, seed: int = 0) -> Path:
     """
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
-    return _write(DeepseekV3ForCausalLM, DeepseekV3Config(**_COMMON), folder, seed)
+    return _write(DeepseekV3ForCausalLM(DeepseekV3Config(**_COMMON)), folder, seed)
 
 
-def write_sparse_model(folder: Path, seed: int = 0, *, topk_tokens: int = 32) -> Path:
+def write_sparse_model(folder: Path, seed: int = 0, *, topk_tokens: int = 32, calm: bool = False) -> Path:
     """Write a tiny DeepSeek-V3.2 with random weights, and return its folder.
 
     Args:
         folder: Where to write; made when it is missing.
         seed: Seed of the weights.
         topk_tokens: Positions that the indexer selects for each token.
+        calm: Whether answers must not hang on the last bits, as those to rounded numbers would: a value that falls to
+            the other side moves a selection, and then tokens. Transformers itself then disagrees with itself when it
+            sums in another order. Adds to the seed that of ``CALM_SEEDS``.
     """
     from transformers import DeepseekV32Config, DeepseekV32ForCausalLM
 
-    config = DeepseekV32Config(**_COMMON, index_topk=topk_tokens, index_n_heads=4, index_head_dim=128)
-    return _write(DeepseekV32ForCausalLM, config, folder, seed)
+    config = DeepseekV32Config(**_sparse_fields(topk_tokens, calm))
+    return _write(DeepseekV32ForCausalLM(config), folder, seed, calm=calm)
 
 
-def _write(model_class: Any, config: Any, folder: Path, seed: int) -> Path:
+def write_glm_model(folder: Path, seed: int = 0, *, topk_tokens: int = 32, calm: bool = False) -> Path:
+    """Write a tiny GLM-MoE-DSA with random weights, and return its folder; arguments as for the other sparse model."""
+    from transformers import GlmMoeDsaConfig, GlmMoeDsaForCausalLM
+
+    config = GlmMoeDsaConfig(**_sparse_fields(topk_tokens, calm), **_GLM_SHARING)
+    written = _write(GlmMoeDsaForCausalLM(config), folder, seed, calm=calm)
+    return _add_to_config(written, {"indexer_rope_interleave": True, **_GLM_SHARING})
+
+
+def _sparse_fields(topk_tokens: int, calm: bool) -> dict[str, Any]:
+    """Return the configuration of a sparse model; a calm one has no expert that could be left out."""
+    experts = {"num_experts_per_tok": _COMMON["n_routed_experts"]} if calm else {}
+    return _COMMON | experts | {"index_topk": topk_tokens, "index_n_heads": INDEX_HEADS, "index_head_dim": 128}
+
+
+def _write(model: Any, folder: Path, seed: int, *, calm: bool = False) -> Path:
     """Draw peaky weights, and save model and configuration."""
     import torch
 
-    torch.manual_seed(seed)
-    model = model_class(config).to(torch.float32).eval()
+    torch.manual_seed(seed + CALM_SEEDS[model.config.model_type] if calm else seed)
+    model = model.to(torch.float32).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.ndim >= 2:
-                fan_in = weight.shape[-1]
-                gain = 2.0 if "attn" in name else 1.2
-                weight.normal_(0.0, gain * fan_in**-0.5)
+                weight.normal_(0.0, _gain(name, calm) * weight.shape[-1] ** -0.5)
             if "embed_tokens" in name:
                 weight.normal_(0.0, 1.0)
     model.save_pretrained(folder)
+    return _add_to_config(folder, _READ_BY_ENGINE)
+
+
+def _gain(name: str, calm: bool) -> float:
+    """Return how much larger than a neutral matrix a weight is drawn."""
+    if "attn" not in name:
+        return GAIN
+    if not calm:
+        return ATTENTION_GAIN
+    return CALM_OUTPUT_GAIN if "o_proj" in name else CALM_GAIN
+
+
+def _add_to_config(folder: Path, fields: dict[str, Any]) -> Path:
+    """Add fields to a written configuration, and return the folder."""
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | _READ_BY_ENGINE, indent=1), "utf-8")
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | fields, indent=1), "utf-8")
     return folder

@@ -7,15 +7,7 @@ from typing import Any
 
 import torch
 
-
-def token_request_mapping(
-    query_start_loc: Any, output: Any, num_reqs: int, num_mapped: int, num_tokens: int, **launch: Any
-) -> None:
-    """Write the request of each token; tokens behind the mapped ones belong to request 0."""
-    token = torch.arange(num_tokens, dtype=query_start_loc.dtype)
-    owner = torch.searchsorted(query_start_loc[1 : num_reqs + 1].contiguous(), token, right=True)
-    owner = owner.clamp(max=num_reqs - 1)
-    output[:num_tokens] = torch.where(token < num_mapped, owner, 0).to(output.dtype)
+from mla_contract.backends.vllm.kernels import token_request_mapping
 
 
 def prefill_chunk_metadata(

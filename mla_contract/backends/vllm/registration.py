@@ -1,0 +1,65 @@
+"""What is registered in an engine process, once: attention backend, indexer op, indexer builder, and the CPU's gaps.
+
+Source: the hooks were learnt from vLLM 0.32.0 v1/attention/backends/registry.py, model_executor/custom_op.py,
+v1/attention/backends/mla/indexer.py, model_executor/models/deepseek_v2.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mla_contract.adapters.vllm.choice import BACKENDS
+from mla_contract.errors import InvalidContract
+
+_registered: tuple[str, str] | None = None
+
+
+def register(path: str, cache: str) -> None:
+    """Register a backend; a second call changes nothing.
+
+    Args:
+        path: Path of the attention backend's class: ours, or anybody's.
+        cache: How the indexer's cache stores keys, ``fp8`` or ``float``.
+
+    Raises:
+        InvalidContract: If vLLM's platform is a CPU's and not ours, so that it would refuse sparse MLA.
+    """
+    global _registered
+    if _registered == (path, cache):
+        return
+    from vllm.platforms import current_platform
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+    # Asked of the class: an instance answers to every name.
+    if current_platform.is_cpu() and not hasattr(type(current_platform), "takes_sparse_mla"):
+        raise InvalidContract(
+            "the CPU platform refuses sparse MLA, and ours was not asked: unset VLLM_TARGET_DEVICE, and let "
+            "VLLM_PLUGINS, if it is set, name mla_contract"
+        )
+    register_backend(AttentionBackendEnum.CUSTOM, path)
+    _register_indexer(path, cache, on_cpu=current_platform.is_cpu())
+    _registered = path, cache
+
+
+def _register_indexer(path: str, cache: str, *, on_cpu: bool) -> None:
+    """Register the indexer op, and let the indexer's backend have our builder."""
+    from vllm.model_executor.layers.sparse_attn_indexer import SparseAttnIndexer
+    from vllm.model_executor.models import deepseek_v2
+    from vllm.v1.attention.backends.mla.indexer import DeepseekV32IndexerBackend
+
+    from mla_contract.backends.vllm import indexer
+    from mla_contract.backends.vllm.builders import IndexerEngineBuilder
+
+    IndexerEngineBuilder.shuffled = path == BACKENDS["rocm_sparse"]
+    SparseAttnIndexer.register_oot(indexer.EngineIndexer, name="SparseAttnIndexer")
+    before = DeepseekV32IndexerBackend.get_builder_cls
+
+    def get_builder_cls(cls: Any) -> Any:
+        return IndexerEngineBuilder if cls is DeepseekV32IndexerBackend else before()
+
+    DeepseekV32IndexerBackend.get_builder_cls = classmethod(get_builder_cls)
+    if cache == "float":
+        deepseek_v2.DeepseekV32IndexerCache = indexer.FloatIndexerCache
+        deepseek_v2.per_token_group_quant_fp8 = indexer.keep_queries
+    elif on_cpu:
+        deepseek_v2.per_token_group_quant_fp8 = indexer.quantise_queries
