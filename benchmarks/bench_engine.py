@@ -3,7 +3,8 @@
 Two measurements. Across processes, in turn: the plugin absent, installed with the variable unset, structural, values.
 Within one process, in turn, with the same engine: off, structural, values; this one is free of the start's luck.
 
-Steps are counted per second of processor time, because the machine may be shared.
+Steps are counted per second of processor time, because the machine may be shared, on one thread, because idle threads
+of a pool spin.
 
 Run: ``python benchmarks/bench_engine.py [--rounds N] [--repeats N] [--model FOLDER]``.
 """
@@ -29,6 +30,7 @@ VARIANTS: dict[str, dict[str, str]] = {
     "values": {"MLA_CONTRACT_VALIDATE": "error", "MLA_CONTRACT_TIER": "values"},
 }
 MODES = {"off": ("", "structural"), "structural": ("error", "structural"), "values": ("error", "values")}
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 _WARM_UP = 1
 
 
@@ -70,7 +72,7 @@ def measure(model: str, repeats: int, paired: bool, environment: dict[str, str])
     dropped = {"VLLM_PLUGINS", "MLA_CONTRACT_VALIDATE", "MLA_CONTRACT_TIER"}
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     command = [sys.executable, __file__, "--child", model, "--repeats", str(repeats)] + ["--paired"] * paired
-    done = subprocess.run(command, env=kept | environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=kept | ONE_THREAD | environment, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RATES ")]
     if not lines:
         raise SystemExit(f"a run failed:\n{done.stderr[-2000:]}")
@@ -79,12 +81,14 @@ def measure(model: str, repeats: int, paired: bool, environment: dict[str, str])
 
 
 def print_table(title: str, rates: dict[str, list[float]]) -> None:
-    """Print one row for each variant; the first is the measure of the others."""
-    base = statistics.median(next(iter(rates.values())))
-    print(f"\n{title}\n{'variant':<12}{'steps/s':>9}{'ratio':>8}{'min':>9}{'max':>9}{'n':>5}")
+    """Print one row for each variant: its rates, and the ratios to the first variant's rate of the same turn."""
+    base = next(iter(rates.values()))
+    print(f"\n{title}\n{'variant':<12}{'steps/s':>9}{'ratio':>8}{'quartiles':>16}{'n':>5}")
     for name, values in rates.items():
-        median = statistics.median(values)
-        print(f"{name:<12}{median:>9.2f}{median / base:>8.3f}{min(values):>9.2f}{max(values):>9.2f}{len(values):>5}")
+        ratios = [value / first for value, first in zip(values, base, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4) if name != next(iter(rates)) else (1.0, 1.0, 1.0)
+        span = f"{low:.3f} to {high:.3f}"
+        print(f"{name:<12}{statistics.median(values):>9.2f}{middle:>8.3f}{span:>16}{len(values):>5}")
 
 
 def main() -> None:

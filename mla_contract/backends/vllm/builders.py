@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vllm.v1.attention.backend import AttentionMetadataBuilder
@@ -30,7 +31,8 @@ class _Builder(AttentionMetadataBuilder):  # type: ignore[misc]
         self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device, **_: Any
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
-        self.config = sparse_config(vllm_config, shuffled=self.shuffled, block_size=kv_cache_spec.block_size)
+        config = sparse_config(vllm_config, shuffled=self.shuffled, block_size=kv_cache_spec.block_size)
+        self.config = replace(config, compress_ratio=kv_cache_spec.tokens_per_state)
         self._init_reorder_batch_threshold(self.config.next_n)
         self._prepare(device)
 
