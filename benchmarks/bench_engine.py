@@ -86,7 +86,7 @@ def print_table(title: str, rates: dict[str, list[float]]) -> None:
     print(f"\n{title}\n{'variant':<12}{'steps/s':>9}{'ratio':>8}{'quartiles':>16}{'n':>5}")
     for name, values in rates.items():
         ratios = [value / first for value, first in zip(values, base, strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4) if name != next(iter(rates)) else (1.0, 1.0, 1.0)
+        low, middle, high = statistics.quantiles(ratios, n=4)
         span = f"{low:.3f} to {high:.3f}"
         print(f"{name:<12}{statistics.median(values):>9.2f}{middle:>8.3f}{span:>16}{len(values):>5}")
 

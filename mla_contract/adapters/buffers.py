@@ -130,9 +130,7 @@ class PlanBuffers:
         """
         self._await()
         for field in self._ordered:
-            values = arrays.get(field.name)
-            if values is not field.values:
-                field.write(values)
+            field.write(arrays.get(field.name))
         self._copy()
 
     def validate_requests(self, count: int) -> None:

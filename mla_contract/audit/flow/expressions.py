@@ -88,11 +88,8 @@ class Expressions(Conditions, Attributes):
         values = tuple(self.evaluate(value) for value in node.values)
         return Seq(_element(values)) if values else Tup(())
 
-    def _identifier(self, node: ast.Name) -> Value:
-        return self._name(node.id)
-
-    def _name(self, name: str) -> Value:
-        frame = self.frame
+    def _name(self, node: ast.Name) -> Value:
+        name, frame = node.id, self.frame
         if name in frame.env:
             return frame.env[name]
         if name in frame.imports:
@@ -244,7 +241,7 @@ def _element(items: tuple[Value, ...]) -> Value:
 
 _EVALUATORS: Mapping[type[ast.expr], Callable[[Expressions, Any], Value]] = MappingProxyType(
     {
-        ast.Name: Expressions._identifier,
+        ast.Name: Expressions._name,
         ast.Constant: Expressions._constant,
         ast.Attribute: Expressions._attribute,
         ast.Call: Expressions._call,
