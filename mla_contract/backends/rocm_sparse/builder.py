@@ -83,8 +83,8 @@ class RocmSparseBuilder(SparseBuilder[RocmSparseMetadata]):
 
     def _work_fields(self, step: Step, work_plan: PersistentWork, indptr: torch.Tensor) -> dict[str, Any]:
         """Return the planned work: the record and its six arrays."""
-        host = step.plan.sparse_start_loc
+        host = step.sparse_start_loc
         if host is None:
             return {}
-        work = work_plan.plan(indptr, host[: step.num_kernel_rows + 1], step.plan.shape.query_lens)
+        work = work_plan.plan(indptr, host[: step.num_kernel_rows + 1], step.query_lens)
         return {"work": work, **{name: getattr(work, name) for name in SIX}}

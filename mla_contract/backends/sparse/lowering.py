@@ -83,6 +83,8 @@ class Lowering:
             num_kernel_rows=split.num_decode_tokens if dense else plan.shape.num_actual_tokens,
             decode_max_query_len=_longest(plan.shape.query_lens[: split.num_decodes]),
             has_indexer=indexer,
+            query_lens=plan.shape.query_lens,
+            sparse_start_loc=plan.sparse_start_loc,
             prefill=prefill,
             prefill_max_seq_len=longest,
             known_plan=plan,

@@ -77,7 +77,7 @@ class PlainDecodes:
         if indexer:
             arrays.update(decode_seq_lens=seq_lens, decode_lens=known.lens, decode_row_requests=known.owners)
         self._buffers.lower_arrays(arrays)
-        return Step(self._config, batch, known.split, known.lowered, count, 1, indexer)
+        return Step(self._config, batch, known.split, known.lowered, count, 1, indexer, known.lens, offsets)
 
     def _learn(self, count: int) -> _Known:
         """Return, and keep, what follows from the number of requests."""

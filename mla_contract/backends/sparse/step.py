@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from mla_contract.adapters.arrays import Int32Array
 from mla_contract.adapters.buffers import DevicePlan
 from mla_contract.adapters.plan import BatchPlan
 from mla_contract.adapters.split import Split
@@ -30,6 +31,8 @@ class Step:
         num_kernel_rows: Rows of q that the attention of this step gets.
         decode_max_query_len: Longest decode query, in tokens; 0 without decodes.
         has_indexer: Whether the indexer's parts were planned and lowered.
+        query_lens: [num_reqs] int32 on the host, new tokens of each request.
+        sparse_start_loc: [num_actual_tokens+1] int32 on the host, prefix sum of the keys that each token reads.
         prefill: The prefill record; None without dense prefill.
         prefill_max_seq_len: Longest prefill, in tokens.
         known_plan: The plan on the host; None where every request decodes one token, and it follows from that.
@@ -42,6 +45,8 @@ class Step:
     num_kernel_rows: int
     decode_max_query_len: int
     has_indexer: bool
+    query_lens: Int32Array
+    sparse_start_loc: Int32Array | None
     prefill: SparsePrefill | None = None
     prefill_max_seq_len: int = 0
     known_plan: BatchPlan | None = None

@@ -178,6 +178,17 @@ def test_persistent_work_each_changed_input_plans_anew_and_equal_inputs_do_not()
             assert check_metadata(metadata, batch=of, evidence=Evidence(reuse=reuse)) == ()
 
 
+def test_persistent_work_of_plain_decodes_needs_no_plan() -> None:
+    """The short way knows what work is planned for; a step with a prompt is planned."""
+    config = replace(CONFIG, persistent=True)
+    with aiter("0.1.20") as providers:
+        builder = RocmSparseBackend(config, LocalWorkspace(), providers=providers).builder
+        for lens, plain in ((((1, 1), (90, 20)), True), (((1, 7), (91, 95)), False)):
+            step = builder.lowering.step(step_batch(*lens, config))
+            assert builder.build_step(step).work is not None
+            assert (step.known_plan is None) is plain
+
+
 def test_persistent_work_batches_of_other_sizes_share_one_memory() -> None:
     """A smaller batch's work is the leading part of the largest one's, so that captured graphs stay valid."""
     config = replace(CONFIG, persistent=True)

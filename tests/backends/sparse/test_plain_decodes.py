@@ -47,6 +47,9 @@ def test_plain_step_leaves_what_the_plan_says(name: str, indexer: bool) -> None:
     assert (step.split, step.decode_max_query_len, step.has_indexer) == (plan.split, 1, indexer)
     rows = [one for one in step.lowered if indexer or not one.startswith("decode")]  # type: ignore[union-attr]
     assert all(torch.equal(step.lowered[one], lowered[one]) for one in rows)
+    assert step.query_lens.tobytes() == plan.shape.query_lens.tobytes()
+    assert step.sparse_start_loc is not None and plan.sparse_start_loc is not None
+    assert step.sparse_start_loc.tobytes() == plan.sparse_start_loc.tobytes()
     assert step.plan.tokens.visible.tolist() == list(PLAIN[name][1])
 
 
