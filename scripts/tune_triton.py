@@ -79,11 +79,11 @@ CANDIDATES: Mapping[str, list[Launch]] = {
     ],
     "attend_32": [
         *grid(rows=(32,), columns=(32, 64), warps=(4, 8), stages=(2, 3), programs=(132,)),
-        *grid(rows=(64,), columns=(64,), warps=(8,), stages=(2,), programs=(132,), staged=(True,)),
+        *grid(rows=(64,), columns=(64,), warps=(8,), stages=(2,), programs=(132,), tiled=(True,)),
     ],
     "attend_64": [
-        *grid(rows=(64,), columns=(64,), warps=(8,), stages=(2,), programs=(132,), staged=(False, True)),
-        *grid(rows=(64,), columns=(32,), warps=(8,), stages=(2, 3), programs=(132,), staged=(True,)),
+        *grid(rows=(64,), columns=(64,), warps=(8,), stages=(2,), programs=(132,), tiled=(False, True)),
+        *grid(rows=(64,), columns=(32,), warps=(8,), stages=(2, 3), programs=(132,), tiled=(True,)),
         *grid(rows=(32,), columns=(64,), warps=(8,), stages=(2,), programs=(264,)),
     ],
     "chunk_8bit": [

@@ -9,10 +9,14 @@ from mla_contract.backends.kernels.triton.attention_kernels import attend, merge
 from mla_contract.backends.kernels.triton.checks import array_reason, packed_reason, type_reason
 from mla_contract.backends.kernels.triton.device import DeviceInfo, dot_type_of, padded, triton_type
 from mla_contract.backends.kernels.triton.launches import Launch, attend_class, find_launch
+from mla_contract.backends.kernels.triton.tiled_attention_kernel import attend_tiled
 from mla_contract.contract.provider import SparseAttention
 
 MAX_LATENT, MAX_ROPE = 512, 128
 """Widest parts of a cached row: a tile of latents stays on the chip for both products."""
+
+SMALLEST_TILE = 16
+"""Least extent of a matrix product."""
 
 MAX_SPLITS = 64
 """Most splits of a row, all of which one program merges."""
@@ -53,6 +57,11 @@ def attention_type(inputs: SparseAttention, device: DeviceInfo) -> torch.dtype:
     """Return the element type of both products; weights are rounded to it, so it has at least 16 bits."""
     found = dot_type_of(inputs.q.dtype, inputs.kv_cache.dtype, device)
     return torch.bfloat16 if found.itemsize == 1 else found
+
+
+def fits_tiles(latent: int, width: int) -> bool:
+    """Return whether a latent part lies in four tiles without padding, beside a rope part."""
+    return width > latent >= 4 * SMALLEST_TILE and latent == padded(latent)
 
 
 def num_splits(inputs: SparseAttention, launch: Launch) -> int:
@@ -109,7 +118,10 @@ def _attend(
     rows, heads, width = inputs.q.shape
     latent, head_blocks = inputs.out.shape[2], triton.cdiv(heads, launch.rows)
     latent_padded, rope_padded = _padded_widths(inputs)
-    attend[(rows * splits * head_blocks,)](
+    kernel, shape = attend, {"latent_padded": latent_padded}
+    if launch.tiled and fits_tiles(latent, width):
+        kernel, shape = attend_tiled, {"whole": not inputs.has_invalid}
+    kernel[(rows * splits * head_blocks,)](
         inputs.q,
         inputs.kv_cache,
         inputs.kv_indptr,
@@ -128,10 +140,8 @@ def _attend(
         0 if lse is None else lse.stride(0),
         head_blocks,
         splits,
-        inputs.kv_cache.stride(0),
-        fixed_row=inputs.kv_cache.stride(0) if launch.staged else None,
+        kv_row=inputs.kv_cache.stride(0),
         latent_dim=latent,
-        latent_padded=latent_padded,
         rope_dim=width - latent,
         rope_padded=rope_padded,
         dot_type=triton_type(attention_type(inputs, device)),
@@ -139,7 +149,6 @@ def _attend(
         block_h=launch.rows,
         block_n=launch.columns,
         stages=launch.stages,
-        clamped=launch.staged and not inputs.has_invalid,
-        staged=launch.staged,
         num_warps=launch.warps,
+        **shape,
     )

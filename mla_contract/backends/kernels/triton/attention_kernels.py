@@ -44,46 +44,22 @@ def load_rows(
 
 
 @triton.jit
-def load_slots(
-    indices: tl.tensor, entry: tl.tensor, low: tl.tensor, high: tl.tensor, clamped: tl.constexpr
-) -> tl.tensor:
-    """Load the slots of one block; behind the end -1, or the last slot again, which can be loaded without a mask."""
-    if clamped:
-        slots = tl.load(indices + tl.minimum(entry, high - 1), mask=entry * 0 + low < high, other=0)
-    else:
-        slots = tl.load(indices + entry, mask=entry < high, other=-1)
-    return slots
-
-
-@triton.jit
-def absorb(
-    scores: tl.tensor,
-    latent: tl.tensor,
-    peak: tl.tensor,
-    total: tl.tensor,
-    value: tl.tensor,
-    always: tl.tensor,
-    dot_type: tl.constexpr,
-    staged: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Return maximum, sum and values after one more block of scores."""
-    highest = tl.maximum(peak, tl.max(scores, 1))
-    weight = tl.exp2(scores - highest[:, None])
-    if staged:
-        # Here it does not see that one product feeds the other, and so spreads the first over all warps, where it
-        # would else let groups of warps compute the same scores.
-        if always:
-            shrink = tl.exp2(peak - highest)
-            packed = weight.to(dot_type)
-        else:
-            shrink = peak
-            packed = tl.broadcast_to(peak[:, None], scores.shape).to(dot_type)
-    else:
-        shrink = tl.exp2(peak - highest)
-        packed = weight.to(dot_type)
-    total = total * shrink + tl.sum(weight, 1)
-    value = tl.dot(packed, latent, value * shrink[:, None], input_precision="ieee")
-    return highest, total, value
+def find_entries(
+    indptr: tl.tensor,
+    row: tl.tensor,
+    split: tl.tensor,
+    splits: tl.tensor,
+    partial: tl.constexpr,
+    block_n: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """Return where a row's entries begin and end, or those of one split of them."""
+    low = tl.load(indptr + row)
+    high = tl.load(indptr + row + 1)
+    if partial:
+        share = tl.cdiv(tl.cdiv(high - low, splits), block_n) * block_n
+        low += split * share
+        high = tl.minimum(low + share, high)
+    return low, high
 
 
 @triton.jit
@@ -120,7 +96,6 @@ def attend(
     head_blocks: tl.tensor,
     splits: tl.tensor,
     kv_row: tl.tensor,
-    fixed_row: tl.constexpr,
     latent_dim: tl.constexpr,
     latent_padded: tl.constexpr,
     rope_dim: tl.constexpr,
@@ -130,8 +105,6 @@ def attend(
     block_h: tl.constexpr,
     block_n: tl.constexpr,
     stages: tl.constexpr,
-    clamped: tl.constexpr,
-    staged: tl.constexpr,
 ) -> None:
     """Attend from one block of heads of a row to one split of its entries.
 
@@ -143,14 +116,9 @@ def attend(
     row = (part // splits if partial else part).to(tl.int64)
     head = (program % head_blocks) * block_h + tl.arange(0, block_h)
     known = head < num_heads
-    low = tl.load(indptr + row)
-    high = tl.load(indptr + row + 1)
-    if partial:
-        share = tl.cdiv(tl.cdiv(high - low, splits), block_n) * block_n
-        low += (part % splits) * share
-        high = tl.minimum(low + share, high)
+    low, high = find_entries(indptr, row, part % splits, splits, partial, block_n)
     entry = tl.arange(0, block_n)
-    slot = load_slots(indices, low + entry, low, high, clamped)
+    slot = tl.load(indices + low + entry, mask=low + entry < high, other=-1)
     query = q + row * q_row + head * q_head
     q_latent = load_rows(query, known, 0, latent_dim, latent_padded, False).to(dot_type)
     if rope_dim > 0:
@@ -161,23 +129,23 @@ def attend(
     total = tl.zeros([block_h], tl.float32)
     value = tl.zeros([block_h, latent_padded], tl.float32)
     for first in tl.range(low, high, block_n, num_stages=stages):
-        live = first + entry < high if clamped else slot >= 0
-        base = kv + slot.to(tl.int64) * (kv_row if fixed_row is None else fixed_row)
-        latent = load_rows(base, live, 0, latent_dim, latent_padded, clamped).to(dot_type)
+        live = slot >= 0
+        base = kv + slot.to(tl.int64) * kv_row
+        latent = load_rows(base, live, 0, latent_dim, latent_padded, False).to(dot_type)
         scores = tl.dot(q_latent, tl.trans(latent), input_precision="ieee") * scale
         if rope_dim > 0:
-            rope = load_rows(base, live, latent_dim, rope_dim, rope_padded, clamped).to(dot_type)
+            rope = load_rows(base, live, latent_dim, rope_dim, rope_padded, False).to(dot_type)
             scores += tl.dot(q_rope, tl.trans(rope), input_precision="ieee") * scale
         # The next slots travel while this block is computed.
-        slot = load_slots(indices, first + block_n + entry, low, high, clamped)
+        ahead = first + block_n + entry
+        slot = tl.load(indices + ahead, mask=ahead < high, other=-1)
         scores = tl.where(live[None, :], scores, float("-inf"))
-        if staged:
-            # Both branches of this kind are always taken. Behind this one the compiler starts loading the next block
-            # before the rest of this one is computed, and not after it.
-            if first < low + high:
-                peak, total, value = absorb(scores, latent, peak, total, value, low < high, dot_type, staged)
-        else:
-            peak, total, value = absorb(scores, latent, peak, total, value, low < high, dot_type, staged)
+        highest = tl.maximum(peak, tl.max(scores, 1))
+        weight = tl.exp2(scores - highest[:, None])
+        shrink = tl.exp2(peak - highest)
+        total = total * shrink + tl.sum(weight, 1)
+        value = tl.dot(weight.to(dot_type), latent, value * shrink[:, None], input_precision="ieee")
+        peak = highest
     bound = tl.where(total > 0, peak + tl.log2(tl.where(total > 0, total, 1.0)), float("-inf"))
     if partial:
         row = part.to(tl.int64)

@@ -27,15 +27,15 @@ ROWS: dict[str, dict[str, dict[str, Any]]] = {
         "topk": {"columns": 2048, "warps": 8, "programs": 128},
     },
     "interpreter": {
-        "attend_float32": {"columns": 32, "stages": 1, "programs": 16, "staged": True},
+        "attend_float32": {"columns": 32, "stages": 1, "programs": 16, "tiled": True},
         "chunk_32bit": {"rows": 64, "columns": 64, "stages": 1, "programs": 2},
         "paged_32bit": {"rows": 64, "columns": 64, "stages": 1, "programs": 16},
         "topk": {"columns": 256},
     },
     "sm90": {
         "attend_16": {"rows": 16, "columns": 64, "warps": 4, "stages": 2, "programs": 264},
-        "attend_32": {"rows": 64, "columns": 64, "warps": 8, "stages": 2, "programs": 132, "staged": True},
-        "attend_64": {"rows": 64, "columns": 64, "warps": 8, "stages": 2, "programs": 132, "staged": True},
+        "attend_32": {"rows": 64, "columns": 64, "warps": 8, "stages": 2, "programs": 132, "tiled": True},
+        "attend_64": {"rows": 64, "columns": 64, "warps": 8, "stages": 2, "programs": 132, "tiled": True},
         "chunk_8bit": {"rows": 256, "columns": 64, "warps": 4, "stages": 3, "programs": 1056},
         "chunk_16bit": {"rows": 256, "columns": 64, "warps": 4, "stages": 3, "programs": 1056},
         "paged_8bit": {"rows": 64, "columns": 128, "warps": 4, "stages": 2, "programs": 528},

@@ -21,7 +21,7 @@ class Launch:
         warps: Warps of a program.
         stages: Tiles that are in flight.
         programs: Programs that fill the device: rows are split until there are as many.
-        staged: Whether the attention steers the compiler of an NVIDIA GPU with warp-group products: see the kernel.
+        tiled: Whether attention runs the kernel for products of groups of warps, where its shape allows.
     """
 
     rows: int = 16
@@ -29,7 +29,7 @@ class Launch:
     warps: int = 4
     stages: int = 2
     programs: int = 256
-    staged: bool = False
+    tiled: bool = False
 
 
 USUAL_WIDTH = 576

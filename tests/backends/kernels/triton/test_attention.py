@@ -12,6 +12,8 @@ from tests.backends.kernels.cases import TOPK
 from tests.backends.kernels.triton.cases import BF16_ERROR, REFERENCE, attention, on, relative_error
 
 LENS = [TOPK - 1, TOPK, TOPK + 1, 0, 1, 5, 0]
+TILED = (72, 64)
+"""Widths whose latent part lies in four tiles."""
 BF16, FP32, FP16 = torch.bfloat16, torch.float32, torch.float16
 
 
@@ -46,7 +48,7 @@ def test_attention_other_types_equal_reference(
     assert output < (1e-5 if dtype is FP32 else 1e-3) and lse < 1e-3
 
 
-@pytest.mark.parametrize("widths", [(576, 512), (40, 24), (100, 100), (140, 24)])
+@pytest.mark.parametrize("widths", [(576, 512), TILED, (40, 24), (100, 100), (140, 24)])
 def test_attention_any_width_equals_reference(
     kernels: KernelProvider, place: torch.device, widths: tuple[int, int]
 ) -> None:
@@ -62,14 +64,17 @@ def test_attention_many_rows_are_one_pass_and_equal_reference(kernels: KernelPro
     assert output < BF16_ERROR and lse < 1e-3
 
 
+@pytest.mark.parametrize("widths", [(24, 16), TILED])
 @pytest.mark.parametrize("rows", [3, 300])
-def test_attention_sinks_without_lse_equal_reference(kernels: KernelProvider, place: torch.device, rows: int) -> None:
+def test_attention_sinks_without_lse_equal_reference(
+    kernels: KernelProvider, place: torch.device, rows: int, widths: tuple[int, int]
+) -> None:
     """Sinks enter the sum in both passes, the LSE is optional, and a large sink leaves next to nothing."""
     if place.type == "cpu" and rows > 3:
         rows = 17
     sinks = torch.tensor([0.5, -3.0, 4.0, -200.0, 200.0])
     lens = [LENS[row % len(LENS)] for row in range(rows)]
-    output, _ = errors(kernels, place, attention(lens, 5, (BF16, BF16), sinks=sinks, lse=None))
+    output, _ = errors(kernels, place, attention(lens, 5, (BF16, BF16), widths, sinks=sinks, lse=None))
     assert output < BF16_ERROR
 
 
@@ -82,7 +87,7 @@ def test_attention_fp8_equals_reference(
         dtypes = (flavour if narrow_q else BF16, flavour)
         q_scale = torch.tensor([0.75]) if narrow_q else None
         heads = 4 if place.type == "cpu" else 128
-        inputs = attention(LENS, heads, dtypes, q_scale=q_scale, kv_scale=torch.tensor([1.25]))
+        inputs = attention(LENS, heads, dtypes, TILED, q_scale=q_scale, kv_scale=torch.tensor([1.25]))
         output, lse = errors(kernels, place, inputs)
         assert output < BF16_ERROR and lse < 1e-3
 
@@ -93,7 +98,7 @@ def test_attention_with_promises_never_reads_other_slots(
 ) -> None:
     """Without -1 entries loads need no mask: rows end where they end, and slots that nobody selected may hold NaN."""
     lens = LENS if place.type == "cuda" else LENS[2:]
-    inputs = attention(lens, heads, (BF16, BF16), (576, 512) if place.type == "cuda" else (24, 16), has_invalid=False)
+    inputs = attention(lens, heads, (BF16, BF16), (576, 512) if place.type == "cuda" else TILED, has_invalid=False)
     slots = inputs.kv_indices.clamp(min=3)
     poisoned = inputs.kv_cache.clone()
     poisoned[:3] = torch.nan
