@@ -1,9 +1,10 @@
 """Time the Triton kernels beside their floors on one GPU, after checking them against the reference.
 
-Run from the root: ``python -m benchmarks.bench_kernels [--out FILE]``. A floor is the larger of two times: bytes
-over the copy bandwidth, and operations over the matrix rate, both measured in the same run. Bytes are those of each
-input read once (of a gathered row: once for each time that it is selected) and each output written once. Times are
-medians of replayed graphs, in which inputs rotate so that no cache still holds them.
+Run from the root: ``python -m benchmarks.bench_kernels [--out FILE] [--flashmla LIBRARY]``. A floor is the larger of
+two times: bytes over the copy bandwidth, and operations over the matrix rate, both measured in the same run. Bytes are
+those of each input read once (of a gathered row: once for each time that it is selected) and each output written once.
+Times are medians of replayed graphs, in which inputs rotate so that no cache still holds them. FlashMLA and DeepGEMM
+run beside them where they are installed.
 """
 
 from __future__ import annotations
@@ -20,18 +21,29 @@ import triton
 
 from benchmarks import gpu_cases as cases
 from benchmarks.gpu_timing import Ceilings, measure_ceilings, median_us, rotations
+from benchmarks.peers import HEADS, DeepGemm, FlashMla, find_deep_gemm, find_flash_mla, load_flash_mla
 from mla_contract.backends.kernels.reference import ReferenceProvider
 from mla_contract.backends.kernels.triton import TritonProvider
 from mla_contract.contract.provider import KeyLayout
 
 KERNELS, REFERENCE = TritonProvider(), ReferenceProvider()
 ROWS = (1, 2, 4, 8, 16, 64, 128, 256, 512, 1024, 4096)
+TOPK_SHAPES = (
+    (1, 131072, False),
+    (8, 131072, False),
+    (64, 16384, False),
+    (128, 131072, False),
+    (256, 8192, False),
+    (1024, 65536, True),
+)
+"""Rows, columns, and whether the rows are a prefill's with windows."""
+
 HEAD = "| case | median us | spread us | floor us | floor is | ratio |\n|---|---|---|---|---|---|"
 
 
-def line(name: str, made: list[cases.Case], ceilings: Ceilings) -> str:
+def line(name: str, made: list[cases.Case], ceilings: Ceilings, run: Callable[[Any], object] = KERNELS.run) -> str:
     """Return one row of a table."""
-    calls: list[Callable[[], Any]] = [lambda case=case: KERNELS.run(case.inputs) for case in made]  # type: ignore[misc]
+    calls: list[Callable[[], Any]] = [lambda case=case: run(case.inputs) for case in made]  # type: ignore[misc]
     time, spread = median_us(calls)
     case = made[0]
     floor = ceilings.floor_us(case.num_bytes, case.flops, fp8=case.fp8)
@@ -39,8 +51,8 @@ def line(name: str, made: list[cases.Case], ceilings: Ceilings) -> str:
     return f"| {name} | {time:.1f} | {spread:.1f} | {floor:.1f} | {bound} | {time / floor:.2f} |"
 
 
-def check_attention(kv: torch.Tensor, heads: int, rows: int) -> float:
-    """Return the relative error of an attention with poisoned outputs."""
+def check_attention(kv: torch.Tensor, heads: int, rows: int, peer: FlashMla | None) -> float:
+    """Return the relative error of an attention with poisoned outputs; a peer's must be small as well."""
     inputs: Any = cases.attention(kv, rows, heads, 99, lse=True).inputs
     out, lse = torch.empty_like(inputs.out, dtype=torch.float32), torch.empty_like(inputs.lse)
     REFERENCE.run(replace(inputs, out=out, lse=lse))
@@ -48,20 +60,26 @@ def check_attention(kv: torch.Tensor, heads: int, rows: int) -> float:
     error = float((inputs.out.float() - out).norm() / out.norm())
     if not error < 5e-3 or not float((inputs.lse - lse).abs().max()) < 1e-2:
         raise SystemExit(f"attention of {rows} rows and {heads} heads: relative error {error}")
+    if peer is not None and heads % HEADS == 0:
+        theirs = peer(replace(inputs, out=torch.full_like(inputs.out, torch.nan))).float()
+        if not float((theirs - out).norm() / out.norm()) < 5e-3:
+            raise SystemExit(f"the peer's attention of {rows} rows and {heads} heads differs")
     return error
 
 
-def attention_lines(ceilings: Ceilings) -> Iterator[str]:
-    """Yield the attention's table."""
+def attention_lines(ceilings: Ceilings, peer: FlashMla | None) -> Iterator[str]:
+    """Yield the attention's table, with a peer's rows where it takes the heads."""
     kv = cases.pool()
     yield HEAD
     for heads in (16, 32, 64, 128):
-        errors = [check_attention(kv, heads, rows) for rows in (1, 8, 64, 300)]
+        errors = [check_attention(kv, heads, rows, peer) for rows in (1, 8, 64, 300)]
         for rows in ROWS if heads in (16, 128) else (8, 256, 1024):
             first = cases.attention(kv, rows, heads)
             more = min(rotations(first.num_bytes), 64 if rows < 1024 else 2)
             made = [first, *(cases.attention(kv, rows, heads, seed) for seed in range(1, more))]
             yield line(f"{heads} heads, {rows} rows", made, ceilings)
+            if peer is not None and heads % HEADS == 0:
+                yield line("the same, FlashMLA", made, ceilings, peer)
             del made
         yield f"| {heads} heads: largest relative error {max(errors):.1e} | | | | | |"
 
@@ -100,8 +118,16 @@ def check_indexer() -> Iterator[str]:
         raise SystemExit("top-k differs")
 
 
-def indexer_lines(ceilings: Ceilings) -> Iterator[str]:
-    """Yield the indexer's table."""
+def check_peer(theirs: torch.Tensor, ours: torch.Tensor, ends: torch.Tensor) -> None:
+    """Compare logits up to each row's end."""
+    inside = torch.arange(ours.shape[1], device="cuda") < ends[:, None]
+    error = float((theirs[:, : ours.shape[1]] - ours)[inside].abs().max() / ours[inside].abs().max())
+    if not error < 1e-3:
+        raise SystemExit(f"the peer's logits differ by {error} of the largest")
+
+
+def indexer_lines(ceilings: Ceilings, peer: DeepGemm | None) -> Iterator[str]:
+    """Yield the indexer's table, with a peer's rows where it has them."""
     yield HEAD
     yield from check_indexer()
     for requests, length in ((8, 8192), (8, 65536), (1, 131072)):
@@ -110,18 +136,23 @@ def indexer_lines(ceilings: Ceilings) -> Iterator[str]:
                 f"gather {requests} x {length} keys, {layout}", [cases.gather(requests, length, layout)] * 2, ceilings
             )
     for rows, keys in ((256, 8192), (1024, 32768), (1024, 131072), (4096, 65536)):
-        yield line(f"chunk logits fp8, {rows} tokens, {keys} keys", [cases.chunk(rows, keys)] * 2, ceilings)
+        case = cases.chunk(rows, keys)
+        yield line(f"chunk logits fp8, {rows} tokens, {keys} keys", [case] * 2, ceilings)
+        if peer is not None:
+            check_peer(peer.chunk(case.inputs), KERNELS.run(case.inputs), case.inputs.ends)
+            yield line("the same, DeepGEMM", [case] * 2, ceilings, peer.chunk)
     yield line("chunk logits bf16, 1024 tokens, 65536 keys", [cases.chunk(1024, 65536, cases.BF16)] * 2, ceilings)
     for requests, length, next_n in ((1, 131072, 1), (8, 131072, 1), (64, 16384, 1), (256, 8192, 1), (64, 16384, 2)):
-        made = [cases.paged(requests, length, next_n)] * 2
-        yield line(f"paged logits {requests} x {next_n} rows, {length} keys", made, ceilings)
-    for rows, columns, windows in ((1, 131072, False), (64, 16384, False), (256, 8192, False), (1024, 65536, True)):
+        case = cases.paged(requests, length, next_n)
+        yield line(f"paged logits {requests} x {next_n} rows, {length} keys", [case] * 2, ceilings)
+        if peer is not None:
+            call, ends = peer.paged(case.inputs), case.inputs.context_lens.repeat_interleave(next_n) - next_n + 1
+            check_peer(call(), case.inputs.out, ends)
+            yield line("the same, DeepGEMM", [case] * 2, ceilings, lambda _, call=call: call())  # type: ignore[misc]
+    for rows, columns, windows in TOPK_SHAPES:
         case = cases.topk(rows, columns, windows=windows)
         yield line(f"top-k 2048, {rows} rows of {columns}{', windows' if windows else ''}", [case] * 2, ceilings)
-        stable = cases.topk(rows, columns, windows=windows, stable=True)
-        yield line("the same, stable", [stable] * 2, ceilings)
-        record: Any = case.inputs
-        theirs, _ = median_us([lambda of=record: torch.topk(of.logits, cases.TOPK, sorted=False)] * 2, 7)
+        theirs, _ = median_us([lambda of=case.inputs: torch.topk(of.logits, cases.TOPK, sorted=False)] * 2, 7)
         yield f"| torch.topk alone, without windows | {theirs:.1f} | | | | |"
 
 
@@ -140,7 +171,10 @@ def main() -> None:
     """Print the report, and write it to a file if one is named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--flashmla", type=Path, help="FlashMLA's operator library, if not that of an installed vLLM")
     chosen = parser.parse_args()
+    library = find_flash_mla(chosen.flashmla)
+    peer = None if library is None else load_flash_mla(library)
     ceilings = measure_ceilings()
     versions = (
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}, "
@@ -152,7 +186,7 @@ def main() -> None:
     )
     lines = [versions, measured]
     print("\n".join(lines), flush=True)
-    for part in (attention_lines(ceilings), indexer_lines(ceilings), skip_lines()):
+    for part in (attention_lines(ceilings, peer), indexer_lines(ceilings, find_deep_gemm()), skip_lines()):
         lines.append("")
         for text in part:
             print(text, flush=True)

@@ -59,7 +59,11 @@ CASES: Mapping[str, list[Callable[[], list[cases.Case]]]] = {
     "attend_64": [attend(128, rows) for rows in (1, 8, 64, 256, 1024)],
     "chunk_8bit": [twice(lambda: cases.chunk(1024, 65536)), twice(lambda: cases.chunk(200, 32768))],
     "chunk_16bit": [twice(lambda: cases.chunk(1024, 65536, cases.BF16))],
-    "paged_8bit": [twice(lambda: cases.paged(4, 131072)), twice(lambda: cases.paged(64, 16384))],
+    "paged_8bit": [
+        twice(lambda: cases.paged(4, 131072)),
+        twice(lambda: cases.paged(64, 16384)),
+        twice(lambda: cases.paged(64, 16384, 2)),
+    ],
     "gather": [twice(lambda: cases.gather(8, 65536))],
     "topk": [twice(lambda: cases.topk(1024, 65536)), twice(lambda: cases.topk(8, 131072))],
 }
@@ -96,8 +100,8 @@ CANDIDATES: Mapping[str, list[Launch]] = {
         *grid(rows=(128, 256), columns=(64,), warps=(4,), stages=(3,), programs=(1056,)),
     ],
     "paged_8bit": [
-        *grid(rows=(64,), columns=(64, 128), warps=(4,), stages=(2, 3, 4), programs=(528, 1056)),
-        *grid(rows=(64,), columns=(256,), warps=(4, 8), stages=(2, 3), programs=(528,)),
+        *grid(rows=(64, 128), columns=(64, 128), warps=(4,), stages=(2, 3, 4), programs=(528,)),
+        *grid(rows=(64, 128), columns=(128, 256), warps=(8,), stages=(2, 3), programs=(528,)),
     ],
     "gather": grid(rows=(16, 32, 64, 128), warps=(2, 4, 8)),
     "topk": grid(columns=(2048, 4096, 8192), warps=(8, 16), programs=(128,)),
