@@ -109,6 +109,25 @@ def test_attention_with_promises_never_reads_other_slots(
     assert not nothing.out.any()
 
 
+@pytest.mark.parametrize("heads", [3, 128])
+def test_attention_with_dead_entries_reads_selected_slots_only(
+    kernels: KernelProvider, place: torch.device, heads: int
+) -> None:
+    """Whole blocks of -1, first, last and alone, and NaN in slots that nobody selected, leave no trace."""
+    lens = [70, 150, 150, 150, 5]
+    inputs = attention(lens, heads, (BF16, BF16), (576, 512) if place.type == "cuda" else TILED)
+    slots = torch.where(inputs.kv_indices < 0, -1, inputs.kv_indices.clamp(min=3))
+    starts = inputs.kv_indptr.tolist()
+    slots[starts[0] : starts[1]] = -1
+    slots[starts[1] : starts[1] + 140] = -1
+    slots[starts[2] + 64 : starts[2] + 128] = -1
+    slots[starts[3] + 10 : starts[4]] = -1
+    poisoned = inputs.kv_cache.clone()
+    poisoned[:3] = torch.nan
+    output, lse = errors(kernels, place, replace(inputs, kv_indices=slots, kv_cache=poisoned))
+    assert output < BF16_ERROR and lse < 1e-3
+
+
 def test_attention_of_no_rows_is_nothing(kernels: KernelProvider, place: torch.device) -> None:
     """A batch without rows launches nothing, and rows without entries are zero."""
     nothing = on(attention([], 2, (BF16, BF16)), place)
