@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 
-from mla_contract.backends.kernels.triton.attention_kernels import attend, merge
+from mla_contract.backends.kernels.triton.attention_kernels import attend, merge, pack_live
 from mla_contract.backends.kernels.triton.checks import array_reason, packed_reason, type_reason
 from mla_contract.backends.kernels.triton.device import DeviceInfo, dot_type_of, padded, triton_type
 from mla_contract.backends.kernels.triton.launches import Launch, attend_class, find_launch
@@ -106,6 +106,14 @@ def run_attention(inputs: SparseAttention, device: DeviceInfo) -> None:
     )
 
 
+def _pack(inputs: SparseAttention, device: DeviceInfo) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the entries without -1, each row from its old start on, and where the rows end now."""
+    packed, ends = torch.empty_like(inputs.kv_indices), torch.empty_like(inputs.kv_indptr[1:])
+    block = find_launch(device.arch, "map").columns
+    pack_live[(len(ends),)](inputs.kv_indptr, inputs.kv_indices, packed, ends, block=block)
+    return packed, ends
+
+
 def _attend(
     inputs: SparseAttention,
     device: DeviceInfo,
@@ -118,14 +126,17 @@ def _attend(
     rows, heads, width = inputs.q.shape
     latent, head_blocks = inputs.out.shape[2], triton.cdiv(heads, launch.rows)
     latent_padded, rope_padded = _padded_widths(inputs)
-    kernel, shape = attend, {"latent_padded": latent_padded}
+    kernel, ends, indices, shape = attend, inputs.kv_indptr[1:], inputs.kv_indices, {"latent_padded": latent_padded}
     if launch.tiled and fits_tiles(latent, width):
-        kernel, shape = attend_tiled, {"whole": not inputs.has_invalid}
+        kernel, shape = attend_tiled, {}
+        if inputs.has_invalid:
+            indices, ends = _pack(inputs, device)
     kernel[(rows * splits * head_blocks,)](
         inputs.q,
         inputs.kv_cache,
         inputs.kv_indptr,
-        inputs.kv_indices,
+        ends,
+        indices,
         out,
         lse,
         inputs.sinks,

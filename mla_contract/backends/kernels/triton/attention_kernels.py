@@ -20,23 +20,18 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def load_rows(
-    base: tl.tensor,
-    live: tl.tensor,
-    first: tl.constexpr,
-    size: tl.constexpr,
-    padded: tl.constexpr,
-    whole: tl.constexpr,
+    base: tl.tensor, live: tl.tensor, first: tl.constexpr, size: tl.constexpr, padded: tl.constexpr
 ) -> tl.tensor:
     """Load columns ``first`` to ``first + size`` of the rows at ``base``, zeros where a row or column is not live.
 
-    When ``whole``, every row is loaded.
+    Without ``live`` every row is loaded.
     """
     column = tl.arange(0, padded)
     source = base[:, None] + (first + column)[None, :]
     if size < padded:
-        inside = (column < size)[None, :] if whole else live[:, None] & (column < size)[None, :]
+        inside = (column < size)[None, :] if live is None else live[:, None] & (column < size)[None, :]
         rows = tl.load(source, mask=inside, other=0.0)
-    elif whole:
+    elif live is None:
         rows = tl.load(source)
     else:
         rows = tl.load(source, mask=live[:, None], other=0.0)
@@ -45,7 +40,8 @@ def load_rows(
 
 @triton.jit
 def find_entries(
-    indptr: tl.tensor,
+    starts: tl.tensor,
+    ends: tl.tensor,
     row: tl.tensor,
     split: tl.tensor,
     splits: tl.tensor,
@@ -53,13 +49,28 @@ def find_entries(
     block_n: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
     """Return where a row's entries begin and end, or those of one split of them."""
-    low = tl.load(indptr + row)
-    high = tl.load(indptr + row + 1)
+    low = tl.load(starts + row)
+    high = tl.load(ends + row)
     if partial:
         share = tl.cdiv(tl.cdiv(high - low, splits), block_n) * block_n
         low += split * share
         high = tl.minimum(low + share, high)
     return low, high
+
+
+@triton.jit
+def pack_live(indptr: tl.tensor, indices: tl.tensor, packed: tl.tensor, ends: tl.tensor, block: tl.constexpr) -> None:
+    """Write the entries of one row that are not -1 from its start on, and where they end."""
+    row = tl.program_id(0)
+    low = tl.load(indptr + row)
+    high = tl.load(indptr + row + 1)
+    for first in tl.range(low, high, block):
+        at = first + tl.arange(0, block)
+        slot = tl.load(indices + at, mask=at < high, other=-1)
+        live = (slot >= 0).to(tl.int32)
+        tl.store(packed + low + tl.cumsum(live, 0) - live, slot, mask=live > 0)
+        low += tl.sum(live, 0)
+    tl.store(ends + row, low)
 
 
 @triton.jit
@@ -79,7 +90,8 @@ def sink_mass(sink: tl.tensor, peak: tl.tensor) -> tl.tensor:
 def attend(
     q: tl.tensor,
     kv: tl.tensor,
-    indptr: tl.tensor,
+    starts: tl.tensor,
+    ends: tl.tensor,
     indices: tl.tensor,
     out: tl.tensor,
     lse: tl.tensor,
@@ -116,13 +128,13 @@ def attend(
     row = (part // splits if partial else part).to(tl.int64)
     head = (program % head_blocks) * block_h + tl.arange(0, block_h)
     known = head < num_heads
-    low, high = find_entries(indptr, row, part % splits, splits, partial, block_n)
+    low, high = find_entries(starts, ends, row, part % splits, splits, partial, block_n)
     entry = tl.arange(0, block_n)
     slot = tl.load(indices + low + entry, mask=low + entry < high, other=-1)
     query = q + row * q_row + head * q_head
-    q_latent = load_rows(query, known, 0, latent_dim, latent_padded, False).to(dot_type)
+    q_latent = load_rows(query, known, 0, latent_dim, latent_padded).to(dot_type)
     if rope_dim > 0:
-        q_rope = load_rows(query, known, latent_dim, rope_dim, rope_padded, False).to(dot_type)
+        q_rope = load_rows(query, known, latent_dim, rope_dim, rope_padded).to(dot_type)
     value_scale = factor(kv_scale)
     scale = softmax_scale * factor(q_scale) * value_scale * LOG2_E
     peak = tl.full([block_h], LOWEST, tl.float32)
@@ -131,10 +143,10 @@ def attend(
     for first in tl.range(low, high, block_n, num_stages=stages):
         live = slot >= 0
         base = kv + slot.to(tl.int64) * kv_row
-        latent = load_rows(base, live, 0, latent_dim, latent_padded, False).to(dot_type)
+        latent = load_rows(base, live, 0, latent_dim, latent_padded).to(dot_type)
         scores = tl.dot(q_latent, tl.trans(latent), input_precision="ieee") * scale
         if rope_dim > 0:
-            rope = load_rows(base, live, latent_dim, rope_dim, rope_padded, False).to(dot_type)
+            rope = load_rows(base, live, latent_dim, rope_dim, rope_padded).to(dot_type)
             scores += tl.dot(q_rope, tl.trans(rope), input_precision="ieee") * scale
         # The next slots travel while this block is computed.
         ahead = first + block_n + entry

@@ -6,7 +6,7 @@ after the other adds up. This kernel differs from ``attend`` in what it lets the
 - A thread loads parts of few rows where a row of a tile is short, and so computes few addresses.
 - Two products start before the next block's loads and are awaited after them; the loads are issued meanwhile.
 - The sum of a row is kept for each half of a block, so that groups of warps exchange maxima only.
-- Where no entry is -1, loads have no mask: behind the last entry, they load it again.
+- No entry is -1, so loads have no mask: behind the last entry, they load it again.
 """
 
 # The compiler is Any to mypy, which therefore takes its decorator for untyped.
@@ -26,16 +26,6 @@ from mla_contract.backends.kernels.triton.attention_kernels import (
     load_rows,
     sink_mass,
 )
-
-
-@triton.jit
-def load_slots(indices: tl.tensor, entry: tl.tensor, high: tl.tensor, whole: tl.constexpr) -> tl.tensor:
-    """Load the slots of a block of a row that has entries; behind the end the last one again, or -1."""
-    if whole:
-        slots = tl.load(indices + tl.minimum(entry, high - 1))
-    else:
-        slots = tl.load(indices + entry, mask=entry < high, other=-1)
-    return slots
 
 
 @triton.jit
@@ -63,7 +53,8 @@ def weigh(
 def attend_tiled(
     q: tl.tensor,
     kv: tl.tensor,
-    indptr: tl.tensor,
+    starts: tl.tensor,
+    ends: tl.tensor,
     indices: tl.tensor,
     out: tl.tensor,
     lse: tl.tensor,
@@ -88,9 +79,8 @@ def attend_tiled(
     block_h: tl.constexpr,
     block_n: tl.constexpr,
     stages: tl.constexpr,
-    whole: tl.constexpr,
 ) -> None:
-    """Attend as ``attend`` does; ``latent_dim`` is a power of two, there is a rope part, and ``whole``: no -1."""
+    """Attend as ``attend`` does. ``latent_dim`` is a power of two, there is a rope part, and no entry is -1."""
     tile: tl.constexpr = latent_dim // 4
     program = tl.program_id(0)
     part = program // head_blocks
@@ -98,17 +88,14 @@ def attend_tiled(
     head = (program % head_blocks) * block_h + tl.arange(0, block_h)
     known = head < num_heads
     query = q + row * q_row + head * q_head
-    q0 = load_rows(query, known, 0, tile, tile, False).to(dot_type)
-    q1 = load_rows(query, known, tile, tile, tile, False).to(dot_type)
-    q2 = load_rows(query, known, 2 * tile, tile, tile, False).to(dot_type)
-    q3 = load_rows(query, known, 3 * tile, tile, tile, False).to(dot_type)
-    q_rope = load_rows(query, known, latent_dim, rope_dim, rope_padded, False).to(dot_type)
-    low, high = find_entries(indptr, row, part % splits, splits, partial, block_n)
+    q0 = load_rows(query, known, 0, tile, tile).to(dot_type)
+    q1 = load_rows(query, known, tile, tile, tile).to(dot_type)
+    q2 = load_rows(query, known, 2 * tile, tile, tile).to(dot_type)
+    q3 = load_rows(query, known, 3 * tile, tile, tile).to(dot_type)
+    q_rope = load_rows(query, known, latent_dim, rope_dim, rope_padded).to(dot_type)
+    low, high = find_entries(starts, ends, row, part % splits, splits, partial, block_n)
     entry = tl.arange(0, block_n)
-    # A row without entries has no last one to load instead.
-    slot = tl.load(indices + tl.minimum(low + entry, tl.maximum(high - 1, low)), mask=entry * 0 + low < high, other=-1)
-    if not whole:
-        slot = tl.where(low + entry < high, slot, -1)
+    slot = tl.load(indices + tl.minimum(low + entry, high - 1), mask=entry * 0 + low < high, other=0)
     value_scale = factor(kv_scale)
     scale = softmax_scale * factor(q_scale) * value_scale * LOG2_E
     peak = tl.full([block_h], LOWEST, tl.float32)
@@ -121,13 +108,12 @@ def attend_tiled(
     early_rope = tl.zeros([block_h, block_n], tl.float32)
     for first in tl.range(low, high, block_n, num_stages=stages):
         base = kv + slot.to(tl.int64) * kv_row
-        live = slot >= 0
-        slot = load_slots(indices, first + block_n + entry, high, whole)
-        k0 = load_rows(base, live, 0, tile, tile, whole).to(dot_type)
-        k1 = load_rows(base, live, tile, tile, tile, whole).to(dot_type)
-        k2 = load_rows(base, live, 2 * tile, tile, tile, whole).to(dot_type)
-        k3 = load_rows(base, live, 3 * tile, tile, tile, whole).to(dot_type)
-        k_rope = load_rows(base, live, latent_dim, rope_dim, rope_padded, whole).to(dot_type)
+        slot = tl.load(indices + tl.minimum(first + block_n + entry, high - 1))
+        k0 = load_rows(base, None, 0, tile, tile).to(dot_type)
+        k1 = load_rows(base, None, tile, tile, tile).to(dot_type)
+        k2 = load_rows(base, None, 2 * tile, tile, tile).to(dot_type)
+        k3 = load_rows(base, None, 3 * tile, tile, tile).to(dot_type)
+        k_rope = load_rows(base, None, latent_dim, rope_dim, rope_padded).to(dot_type)
         # Transposed here, the tiles are awaited before the next ones are loaded, which then need no third buffer.
         k0_t, k1_t, k2_t = tl.trans(k0), tl.trans(k1), tl.trans(k2)
         early_rope = tl.dot(q_rope, tl.trans(k_rope), input_precision="ieee")
@@ -139,9 +125,7 @@ def attend_tiled(
             scores += tl.dot(q1, k1_t, input_precision="ieee") * scale
             scores += tl.dot(q2, k2_t, input_precision="ieee") * scale
             scores += (early_rope + early3) * scale
-            if not whole:
-                scores = tl.where(live[None, :], scores, float("-inf"))
-            elif first + block_n > high:
+            if first + block_n > high:
                 scores = tl.where((first + entry < high)[None, :], scores, float("-inf"))
             peak, weight, packed, shrink = weigh(scores, peak, low < high, dot_type)
             v0 = tl.dot(packed, k0, v0 * shrink[:, None], input_precision="ieee")
