@@ -51,9 +51,9 @@ def line(name: str, made: list[cases.Case], ceilings: Ceilings, run: Callable[[A
     return f"| {name} | {time:.1f} | {spread:.1f} | {floor:.1f} | {bound} | {time / floor:.2f} |"
 
 
-def check_attention(kv: torch.Tensor, heads: int, rows: int, peer: FlashMla | None) -> float:
+def check_attention(kv: torch.Tensor, heads: int, rows: int, dead: bool, peer: FlashMla | None) -> float:
     """Return the relative error of an attention with poisoned outputs; a peer's must be small as well."""
-    inputs: Any = cases.attention(kv, rows, heads, 99, lse=True).inputs
+    inputs: Any = cases.attention(kv, rows, heads, 99, lse=True, dead=dead).inputs
     out, lse = torch.empty_like(inputs.out, dtype=torch.float32), torch.empty_like(inputs.lse)
     REFERENCE.run(replace(inputs, out=out, lse=lse))
     KERNELS.run(inputs)
@@ -72,7 +72,7 @@ def attention_lines(ceilings: Ceilings, peer: FlashMla | None) -> Iterator[str]:
     kv = cases.pool()
     yield HEAD
     for heads in (16, 32, 64, 128):
-        errors = [check_attention(kv, heads, rows, peer) for rows in (1, 8, 64, 300)]
+        errors = [check_attention(kv, heads, rows, dead, peer) for rows in (1, 8, 64, 300) for dead in (False, True)]
         for rows in ROWS if heads in (16, 128) else (8, 256, 1024):
             first = cases.attention(kv, rows, heads)
             more = min(rotations(first.num_bytes), 64 if rows < 1024 else 2)
@@ -81,6 +81,10 @@ def attention_lines(ceilings: Ceilings, peer: FlashMla | None) -> Iterator[str]:
             if peer is not None and heads % HEADS == 0:
                 yield line("the same, FlashMLA", made, ceilings, peer)
             del made
+        made = [cases.attention(kv, 256, heads, dead=True)] * 2
+        yield line(f"{heads} heads, 256 rows, every sixteenth entry -1", made, ceilings)
+        if peer is not None and heads % HEADS == 0:
+            yield line("the same, FlashMLA", made, ceilings, peer)
         yield f"| {heads} heads: largest relative error {max(errors):.1e} | | | | | |"
 
 

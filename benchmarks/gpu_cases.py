@@ -53,11 +53,13 @@ def pool() -> Tensor:
     return random((SLOTS, WIDTH), BF16)
 
 
-def attention(kv: Tensor, rows: int, heads: int, seed: int = 0, *, lse: bool = False) -> Case:
-    """Return an attention of ``rows`` tokens over 2,048 random slots each; outputs are poisoned."""
+def attention(kv: Tensor, rows: int, heads: int, seed: int = 0, *, lse: bool = False, dead: bool = False) -> Case:
+    """Return an attention of ``rows`` tokens over 2,048 random slots each; when ``dead``, every sixteenth is -1."""
     generator = torch.Generator("cuda").manual_seed(seed)
     entries = rows * TOPK
     indices = torch.randint(len(kv), (entries,), generator=generator, device="cuda", dtype=torch.int32)
+    if dead:
+        indices[::16] = -1
     q = random((rows, heads, WIDTH), BF16, seed)
     inputs = SparseAttention(
         q=q,
@@ -67,7 +69,7 @@ def attention(kv: Tensor, rows: int, heads: int, seed: int = 0, *, lse: bool = F
         out=torch.full((rows, heads, LATENT), torch.nan, dtype=BF16, device="cuda"),
         softmax_scale=WIDTH**-0.5,
         lse=torch.full((rows, heads), torch.nan, device="cuda") if lse else None,
-        has_invalid=False,
+        has_invalid=dead,
         has_empty_rows=False,
     )
     num_bytes = entries * (2 * WIDTH + 4) + 2 * rows * heads * (WIDTH + LATENT)

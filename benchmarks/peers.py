@@ -32,7 +32,7 @@ def find_flash_mla(given: Path | None) -> Path | None:
 
 
 def load_flash_mla(library: Path) -> FlashMla:
-    """Return FlashMLA's sparse attention over rows that all have equally many entries and no -1.
+    """Return FlashMLA's sparse attention over rows that all have equally many entries.
 
     Source: the operator's schema, ``torch.ops._flashmla_C.sparse_prefill_fwd``.
     """
