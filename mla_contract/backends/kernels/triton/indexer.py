@@ -18,8 +18,8 @@ from mla_contract.backends.kernels.triton.device import DeviceInfo, dot_type_of,
 from mla_contract.backends.kernels.triton.launches import Launch, find_launch, logits_class
 from mla_contract.contract.provider import ChunkLogits, KeyLayout, PagedLogits, TopkRows, padded_columns
 
-SEGMENT = 8
-"""Columns that a program of a divided row selects from, in top-k."""
+WIDE = 4
+"""Blocks of columns that one program selects from sooner than several launches do, in top-k."""
 
 MAX_HEADS, MAX_DIM = 128, 256
 """Most heads of a query and most elements of a key: one tile holds all of both."""
@@ -150,34 +150,37 @@ def run_topk(inputs: TopkRows, device: DeviceInfo) -> None:
     rows, columns = inputs.logits.shape
     if rows == 0 or inputs.topk == 0:
         return
-    launch, segment = find_launch(device.arch, "topk"), SEGMENT * inputs.topk
-    if rows > launch.programs or columns <= 2 * segment:
-        _select(inputs, launch, (columns, 1), None, inputs.out)
+    launch = find_launch(device.arch, "topk")
+    parts = min(launch.programs // rows, triton.cdiv(columns, launch.columns))
+    if parts > 1 and columns > WIDE * launch.columns:
+        _run_shared(inputs, launch, parts)
         return
-    # Few wide rows: many programs select from segments, and one program a row from what they have selected.
-    cut = segment, triton.cdiv(columns, segment)
-    listed = inputs.out.new_empty(rows, cut[1], inputs.topk)
-    _select(inputs, launch, cut, None, listed)
-    _select(inputs, launch, cut, listed, inputs.out)
-
-
-def _select(inputs: TopkRows, launch: Launch, cut: tuple[int, int], listed: Tensor | None, out: Tensor) -> None:
-    """Launch the selection from all segments, of a size and a number, or from what these have selected."""
-    rows, columns = inputs.logits.shape
-    topk_kernels.topk_rows[(rows, cut[1] if listed is None else 1)](
+    topk_kernels.topk_rows[(rows,)](
         inputs.logits,
         inputs.starts,
         inputs.ends,
-        listed,
-        out,
         columns,
         inputs.logits.stride(0),
-        *cut,
+        inputs.out,
         topk=inputs.topk,
         topk_padded=padded(inputs.topk, 1),
         block=launch.columns,
         num_warps=launch.warps,
     )
+
+
+def _run_shared(inputs: TopkRows, launch: Launch, parts: int) -> None:
+    """Select from few wide rows: programs share each, and what they must know of one another ends a launch."""
+    rows, columns = inputs.logits.shape
+    given = inputs.logits, inputs.starts, inputs.ends, columns, inputs.logits.stride(0)
+    shape = {"topk": inputs.topk, "block": launch.columns, "num_warps": launch.warps}
+    scratch = inputs.out.new_empty(2, rows, parts, topk_kernels.TABLE.value)
+    earlier: Tensor | None = None
+    for step in range(4):
+        tables = scratch[step % 2]
+        topk_kernels.count_parts[(rows, parts)](*given, earlier, tables, 24 - 8 * step, **shape)
+        earlier = tables
+    topk_kernels.collect_parts[(rows, parts)](*given, earlier, inputs.out, topk_padded=padded(inputs.topk, 1), **shape)
 
 
 def _tokens(launch: Launch, heads_padded: int) -> int:

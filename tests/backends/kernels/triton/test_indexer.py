@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mla_contract.contract.provider import (
     ChunkLogits,
@@ -141,24 +142,63 @@ def test_topk_equals_reference_ties_and_all(kernels: KernelProvider, place: torc
     assert torch.equal(got.out.cpu(), wanted.out)
 
 
-def test_topk_of_wide_rows_equals_reference(kernels: KernelProvider, place: torch.device) -> None:
-    """Few wide rows, which are divided: windows, short rows, ties and -inf inside a window."""
-    columns = 20_000 if place.type == "cuda" else 900
-    logits = torch.randn(6, columns, generator=torch.Generator().manual_seed(6))
-    logits[4, 20:] = -torch.inf
-    logits[1] = (logits[1] * 4).round()
-    wanted = TopkRows(
-        logits=logits,
-        starts=torch.tensor([0, 100, 5, 3, 0, 9]).int(),
-        ends=torch.tensor([columns, columns - 9, 30, 600, columns - 20, 2]).int(),
-        topk=33,
-        out=torch.full((6, 33), -5, dtype=torch.int32),
-    )
+def wide_rows(columns: int, topk: int, rows: int = 11) -> TopkRows:
+    """Return wide rows: hard windows and hard values; what is outside the windows would be selected first."""
+    logits = torch.randn(11, columns, generator=torch.Generator().manual_seed(topk)) - 3
+    column, low = torch.arange(columns), columns // 7
+    windows = [(low, columns - 9), (-4, columns + 9), (low, columns - 9), (0, columns), (5, columns), (0, columns - 2)]
+    windows += [(9, 2), (low, low + topk - 1), (low, low + topk), (low, low + topk + 1), (low, low + columns // 3)]
+    # All that count come last: first ties, of which the last do not, and then greater ones.
+    logits[0] = (column >= columns - 50 - topk).float() + (column >= columns - 9 - topk // 2)
+    logits[1], logits[2::8], logits[4, 20:] = (logits[1] * 2).round(), -1.5, -torch.inf
+    logits[5], logits[5, ::3], logits[5, ::17] = 0.0, -0.0, 1e-40
+    logits[5, 7 :: columns // 5], logits[5, columns // 2 :: 90] = torch.nan, torch.inf
+    for row, (start, end) in enumerate(windows):
+        logits[row, : max(start, 0)] = logits[row, end:] = torch.inf
+    starts, ends = (torch.tensor(bounds[:rows]).int() for bounds in zip(*windows, strict=True))
+    out = torch.full((rows, topk), -5, dtype=torch.int32)
+    return TopkRows(logits=logits[:rows], starts=starts, ends=ends, topk=topk, out=out, stable=True)
+
+
+@pytest.mark.parametrize(
+    ("launch", "topk", "rows"),
+    [
+        pytest.param(None, 33, 11, id="table"),
+        pytest.param((64, 44), 300, 11, id="parts-of-several-blocks"),
+        pytest.param((128, 22), 1, 11, id="two-parts"),
+        pytest.param((16, 60), 20, 1, id="many-parts"),
+        pytest.param((128, 21), 300, 11, id="one-program-a-row"),
+    ],
+)
+def test_topk_of_wide_rows_equals_reference(
+    kernels: KernelProvider,
+    place: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+    launch: tuple[int, int] | None,
+    topk: int,
+    rows: int,
+) -> None:
+    """However programs share rows: windows, ties across parts, signed zeros, NaN and infinities."""
+    from mla_contract.backends.kernels.triton import indexer
+    from mla_contract.backends.kernels.triton.launches import Launch
+
+    times = 32 if place.type == "cuda" else 1
+    if launch is not None:
+        block, programs = launch
+        monkeypatch.setattr(indexer, "find_launch", lambda *_: Launch(columns=block * times, programs=programs))
+    wanted = wide_rows(1100 * times, topk, rows)
+    # Rows of the logits stand apart, and behind the last row of the output nothing is written.
+    larger = replace(wanted, logits=pad(wanted.logits, (0, 24), value=torch.inf), out=pad(wanted.out, (0, 0, 0, 1)))
+    got = on(larger, place)
+    kernels.run(replace(got, logits=got.logits[:, :-24], out=got.out[:rows]))
+    REFERENCE.run(wanted)
+    assert torch.equal(got.out.cpu(), pad(wanted.out, (0, 0, 0, 1)))
+
+
+def test_topk_of_wide_rows_without_starts_equals_reference(kernels: KernelProvider, place: torch.device) -> None:
+    """Windows begin with the rows, and the values before their former starts are the largest."""
+    wanted = replace(wide_rows(40_000 if place.type == "cuda" else 1100, 33, 3), starts=None)
     got = on(wanted, place)
     kernels.run(got)
     REFERENCE.run(wanted)
-    assert torch.equal(got.out.cpu(), wanted.out)
-    first = TopkRows(logits=got.logits, starts=None, ends=got.ends, topk=33, out=got.out)
-    kernels.run(first)
-    REFERENCE.run(replace(wanted, starts=None))
     assert torch.equal(got.out.cpu(), wanted.out)
