@@ -65,7 +65,8 @@ CASES: Mapping[str, list[Callable[[], list[cases.Case]]]] = {
         twice(lambda: cases.paged(64, 16384, 2)),
     ],
     "gather": [twice(lambda: cases.gather(8, 65536))],
-    "topk": [twice(lambda: cases.topk(1024, 65536)), twice(lambda: cases.topk(8, 131072))],
+    "topk": [twice(lambda rows=rows: cases.topk(rows, 131072)) for rows in (1, 8, 64)]  # type: ignore[misc]
+    + [twice(lambda: cases.topk(1024, 65536))],
 }
 """Shape class to its cases."""
 
@@ -104,7 +105,7 @@ CANDIDATES: Mapping[str, list[Launch]] = {
         *grid(rows=(64, 128), columns=(128, 256), warps=(8,), stages=(2, 3), programs=(528,)),
     ],
     "gather": grid(rows=(16, 32, 64, 128), warps=(2, 4, 8)),
-    "topk": grid(columns=(2048, 4096, 8192), warps=(8, 16), programs=(128,)),
+    "topk": grid(columns=(2048, 4096), warps=(4, 8), programs=(132, 264, 528)),
 }
 """Shape class to what is tried."""
 

@@ -1,1 +1,1 @@
-"""Sparse MLA for CUDA kernels: the same plan as on ROCm, lowered to padded position rows and a schedule."""
+"""Sparse MLA for CUDA kernels: the same plan as on ROCm, lowered to padded position rows."""

@@ -1,4 +1,4 @@
-"""The CUDA sparse record: padded rows keep -1, and the schedule counts key blocks by request."""
+"""The CUDA sparse record: padded rows keep -1."""
 
 from __future__ import annotations
 
@@ -9,13 +9,6 @@ from mla_contract.backends.cuda_sparse.backend import CudaSparseBackend
 from mla_contract.backends.sparse.workspace import LocalWorkspace
 from mla_contract.errors import ContractError
 from tests.backends.sparse.steps import REFERENCE, SMALL, arrays_of, step_batch
-
-
-def test_builder_schedule_counts_the_key_blocks_of_each_request() -> None:
-    """A decode of 65 keys reads 2 blocks of 64; 3 fresh tokens read 1 + 2 + 3 keys, one block; padding none."""
-    builder = CudaSparseBackend(SMALL, LocalWorkspace(), providers=REFERENCE).builder
-    assert builder.build(step_batch((1, 3, 0), (65, 3, 0))).schedule_start_loc.tolist() == [0, 2, 3, 3]
-    assert builder.build(step_batch((1, 1), (500, 1))).schedule_start_loc.tolist() == [0, 2, 3]
 
 
 def test_forward_mqa_rows_with_few_positions_keep_the_padding() -> None:

@@ -41,6 +41,6 @@ ROWS: dict[str, dict[str, dict[str, Any]]] = {
         "paged_8bit": {"rows": 64, "columns": 128, "warps": 4, "stages": 2, "programs": 528},
         "paged_16bit": {"rows": 64, "columns": 128, "warps": 4, "stages": 2, "programs": 528},
         "gather": {"rows": 32, "warps": 4},
-        "topk": {"columns": 4096, "warps": 8, "programs": 128},
+        "topk": {"columns": 4096, "warps": 8, "programs": 264},
     },
 }
