@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 REPLAYS = 15
+REST_SECONDS = 0.5
+"""Pause before each measurement, so that none starts with the clocks that a hot GPU was left with."""
+
 BYTES_OF_CACHE = 192 << 20
 """Inputs rotate until they exceed any cache by far."""
 
@@ -49,6 +53,7 @@ def median_us(calls: Sequence[Callable[[], object]], replays: int = REPLAYS) -> 
     with torch.cuda.graph(graph):
         for call in calls:
             call()
+    time.sleep(REST_SECONDS)
     graph.replay()
     times = []
     for _ in range(replays):
@@ -70,6 +75,7 @@ def rotations(num_bytes: float, most: int = 64) -> int:
 def eager_us(call: Callable[[], object], repeats: int) -> float:
     """Return the median time of a long call that is not captured."""
     times = []
+    time.sleep(REST_SECONDS)
     for _ in range(repeats + 2):
         before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         before.record()

@@ -128,11 +128,11 @@ def attend_tiled(
             if first + block_n > high:
                 scores = tl.where((first + entry < high)[None, :], scores, float("-inf"))
             peak, weight, packed, shrink = weigh(scores, peak, low < high, dot_type)
+            total = total * shrink[:, None] + tl.sum(tl.reshape(weight, [block_h, 2, block_n // 2]), 2)
             v0 = tl.dot(packed, k0, v0 * shrink[:, None], input_precision="ieee")
             v1 = tl.dot(packed, k1, v1 * shrink[:, None], input_precision="ieee")
             v2 = tl.dot(packed, k2, v2 * shrink[:, None], input_precision="ieee")
             v3 = tl.dot(packed, k3, v3 * shrink[:, None], input_precision="ieee")
-            total = total * shrink[:, None] + tl.sum(tl.reshape(weight, [block_h, 2, block_n // 2]), 2)
     sums = tl.sum(total, 1)
     bound = tl.where(sums > 0, peak + tl.log2(tl.where(sums > 0, sums, 1.0)), float("-inf"))
     if partial:
