@@ -35,12 +35,9 @@ def structure_is_fine(obj: object, protocol: type) -> bool:
 
     Sync: none
     """
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
     try:
         return compile_fast(protocol, ())(obj)
-    except Exception:  # noqa: BLE001 - whatever the object raises, the slow path reports it
+    except Exception:  # noqa: BLE001 - whatever the object raises, and where torch is missing, the slow path reports it
         return False
 
 
@@ -152,18 +149,25 @@ class _Writer:
         axes = spec.shape.axes
         if axes is None:
             return
+        if axes:
+            dense = f"{variable}.is_contiguous() or {variable}.shape[-1] <= 1 or {variable}.stride(-1) == 1"
+            self._add(depth, f"if not ({dense}): return False")
+        if all(self._is_count(axis) for axis in axes):
+            self._add(depth, f"if {variable}.shape != ({''.join(f'{_plus(axis)}, ' for axis in axes)}): return False")
+            return
         self._add(depth, f"s = {variable}.shape")
         self._add(depth, f"if len(s) != {len(axes)}: return False")
-        if axes:
-            dense = f"{variable}.is_contiguous() or s[-1] <= 1 or {variable}.stride(-1) == 1"
-            self._add(depth, f"if not ({dense}): return False")
         for dim, axis in enumerate(axes):
-            self._axis(depth, axis, dim, variable)
+            self._axis(depth, axis, dim)
 
-    def _axis(self, depth: str, axis: Axis, dim: int, variable: str) -> None:
+    def _is_count(self, axis: Axis) -> bool:
+        """Return whether an axis has the size of an integer field, perhaps with an offset."""
+        return axis.offset is not None and axis.names[0] in self.counts
+
+    def _axis(self, depth: str, axis: Axis, dim: int) -> None:
         """Write the test of one axis: bind it, or compare it."""
         self.axes.update(axis.names)
-        if axis.offset is not None and axis.names[0] in self.counts:
+        if self._is_count(axis):
             self._add(depth, f"if s[{dim}] != {_plus(axis)}: return False")
         elif axis.offset is not None:
             name = f"a_{axis.names[0]}"

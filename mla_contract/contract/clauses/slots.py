@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.subject import Subject, smallest
-from mla_contract.contract.clauses.usual_values import divided
+from mla_contract.contract.clauses.subject import Ints, Subject, smallest
 
 _INT32_LIMIT = 2**31
+
+
+def _divided(values: Ints, size: int) -> tuple[Ints, Ints]:
+    """Return quotient and remainder; by shifts where the size is a power of two."""
+    if size & (size - 1) == 0:
+        return values >> (size.bit_length() - 1), values & (size - 1)
+    return values // size, values % size
 
 
 @clause(
@@ -144,7 +150,7 @@ def check_slots_follow_table(subject: Subject) -> Found:
     local = position
     if facts.dcp_size > 1:
         local = position // facts.virtual_block * facts.dcp_interleave + position % facts.dcp_interleave
-    column, offset = divided(local, size)
+    column, offset = _divided(local, size)
     row = np.repeat(np.arange(len(table)) * table.shape[1], subject.device_query_lens)
     wanted = table.reshape(-1).take(row + column, mode="clip") * (facts.slot_span or size) + offset
     wrong = slots != wanted

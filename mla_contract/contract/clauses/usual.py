@@ -91,8 +91,6 @@ def _prove_batch(metadata: Any, batch: Any, facts: Facts) -> Step | None:
         return None
     if metadata.max_query_len != max_query or metadata.max_seq_len != max_seq:
         return None
-    if start_loc.item(0) != 0 or start_loc.item(reqs) != tokens:
-        return None
     longest = upper.item(upper.argmax())
     if facts.capturing is False and longest != max_seq:
         return None
@@ -103,6 +101,8 @@ def _prove_batch(metadata: Any, batch: Any, facts: Facts) -> Step | None:
         fewest = upper.item(upper.argmin()) - 1
         fine = max_query >= 1
         lens = context = None
+    elif start_loc.item(0) != 0 or start_loc.item(reqs) != tokens:
+        return None
     else:
         lens = start_loc[1:] - start_loc[:-1]
         context = upper - lens

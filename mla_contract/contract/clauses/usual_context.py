@@ -96,10 +96,10 @@ def prove_context_values(step: Step, prefill: Any) -> bool:
         done = np.zeros(len(base) - 1, np.int32)
         for chunk in prefill.chunked_context.chunks:
             first, last = chunk.request_slice.start, chunk.request_slice.stop
-            lens, starts, sums, owners, offsets = host_all(
-                chunk.seq_lens, chunk.starts, chunk.cu_seq_lens, chunk.token_to_seq, chunk.query_start_loc
+            starts, sums, owners, offsets = host_all(
+                chunk.starts, chunk.cu_seq_lens, chunk.token_to_seq, chunk.query_start_loc
             )
-            own = base[first : last + 1]
+            lens, own = chunk.seq_lens.numpy(), base[first : last + 1]
             if not same(starts, done[first:last]) or sums.item(0) != 0 or not same(sums[1:] - sums[:-1], lens):
                 return False
             if not same(offsets, own - own[0]) or not repeats(owners, sums[:-1]):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.clauses.host import host_all
+from mla_contract.contract.clauses.host import host_all, on_host
 from mla_contract.contract.clauses.usual import Step, is_ramp
 
 PROVEN_VALUES = frozenset(f"MLA{number}" for number in (*range(211, 215), 221, *range(223, 227), 253, 263, 264))
@@ -32,14 +32,17 @@ def prove_values(step: Step, metadata: Any, batch: Any, facts: Facts) -> bool:
     try:
         owners = getattr(metadata, "req_id_per_token", None)
         arrays = [batch.query_start_loc, batch.seq_lens, batch.block_table_tensor, batch.slot_mapping]
-        start_loc, lens, table, slots, *ids = host_all(*(arrays if owners is None else [*arrays, owners]))
+        if owners is not None:
+            arrays.append(owners)
+        start_loc, lens, blocks, slots, *ids = on_host(arrays)
+        table = blocks.numpy()
         return (
-            same(start_loc, step.start_loc)
-            and same(lens, step.upper)
+            start_loc.equal(batch.query_start_loc_cpu)
+            and lens.equal(batch.seq_lens_cpu_upper_bound)
             and step.longest <= batch.max_seq_len
             and _prove_blocks(table, facts)
-            and _prove_slots(step, table, slots, facts)
-            and (not ids or _prove_owners(step, metadata, ids[0]))
+            and _prove_slots(step, table, slots.numpy(), facts)
+            and (not ids or _prove_owners(step, metadata, ids[0].numpy()))
             and _prove_prefill(step, batch, getattr(metadata, "prefill", None), table)
         )
     except Exception:  # noqa: BLE001 - the records are foreign; the clauses decide one by one
@@ -71,22 +74,23 @@ def _prove_slots(step: Step, table: Any, slots: Any, facts: Facts) -> bool:
     narrow = facts.row_stride is not None and facts.wide_addresses is False
     if narrow and slots.item(slots.argmax()) * facts.row_stride >= _INT32_LIMIT:
         return False
+    cells, divide, by, unit = _constants(step.num_reqs, table.shape[1], size)
     if step.lens is None or step.context is None:
-        place = _last_cells(step.num_reqs, table.shape[1] * size) + step.upper
-        column = place // size if size & (size - 1) else place >> (size.bit_length() - 1)
+        place = cells + step.upper
+        column = divide(place, by)
         blocks = table.take(column)
         wanted = blocks - column
-        wanted *= size
+        wanted *= unit
         wanted += place
         if span != size:
             wanted += blocks * np.int64(span - size)
         return same(slots, wanted) and _distinct(blocks)
-    first, _ = divided(step.context, size)
-    counts = divided(step.upper - 1, size)[0] - first + 1
+    first = divide(step.context, by)
+    counts = divide(step.upper - 1, by) - first + 1
     row = np.arange(step.num_reqs).repeat(counts)
     ends = np.add.accumulate(counts)
     column = np.arange(len(row)) - (ends - counts - first).take(row)
-    into = column * size - step.context.take(row)
+    into = column * unit - step.context.take(row)
     before = np.minimum(into, 0)
     blocks = table.ravel().take(row * table.shape[1] + column)
     begin = step.start_loc.take(row) + (into - before)
@@ -99,24 +103,25 @@ def _prove_slots(step: Step, table: Any, slots: Any, facts: Facts) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _last_cells(rows: int, width: int) -> Any:
-    """Return, for each row of cells in one long array, the cell before its first: a length away from its last."""
-    cells = np.arange(rows, dtype=np.int64) * width - 1
+def _constants(rows: int, columns: int, size: int) -> tuple[Any, ...]:
+    """Return what depends on a table's shape alone, as arrays: NumPy takes longer to convert integers.
+
+    Returns:
+        For each row of cells in one long array, the cell before its first: a length away from its last; the operation
+        and the operand that make columns of cells; the block size.
+    """
+    cells = np.arange(rows, dtype=np.int64) * (columns * size) - 1
     cells.setflags(write=False)
-    return cells
-
-
-def divided(values: Any, size: int) -> tuple[Any, Any]:
-    """Return quotient and remainder; by shifts where the size is a power of two."""
-    if size & (size - 1) == 0:
-        return values >> (size.bit_length() - 1), values & (size - 1)
-    return values // size, values % size
+    unit = np.array(size)
+    if size & (size - 1):
+        return cells, np.floor_divide, unit, unit
+    return cells, np.right_shift, np.array(size.bit_length() - 1), unit
 
 
 def _distinct(blocks: Any) -> bool:
     """Return whether no block occurs twice; puts them in order."""
     blocks.sort()
-    return not np.count_nonzero(blocks[1:] == blocks[:-1])
+    return 1 not in (blocks[1:] == blocks[:-1]).tobytes()
 
 
 def _prove_owners(step: Step, metadata: Any, ids: Any) -> bool:

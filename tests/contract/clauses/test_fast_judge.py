@@ -12,6 +12,7 @@ import torch
 
 from mla_contract.contract.clauses.clause import Clause, Tier
 from mla_contract.contract.clauses.fast_judge import NEEDS, structure_holds, values_hold
+from mla_contract.contract.clauses.host import capturing
 from mla_contract.contract.clauses.judge import all_clauses, judge
 from mla_contract.contract.clauses.subject import Subject
 from mla_contract.contract.clauses.usual import PROVEN, PROVEN_IN_ORDER, prove_structure
@@ -22,10 +23,17 @@ from mla_contract.contract.clauses.usual_context import (
     prove_context_values,
 )
 from mla_contract.contract.clauses.usual_values import PROVEN_VALUES, prove_values
+from mla_contract.testing.records import Batch, ContextChunk, Prefill
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import ALL_DECODES, CASES, PLAIN, SHARED, subject
 
 ROUNDS = 500
+ON_HOST = {
+    (Batch, "query_start_loc_cpu"),
+    (Batch, "seq_lens_cpu_upper_bound"),
+    (Prefill, "query_lens_cpu"),
+    (ContextChunk, "seq_lens"),
+}
 BY_ID = {clause.id: clause for clause in all_clauses()}
 
 
@@ -183,3 +191,73 @@ def test_proof_with_wide_slots_follows_them(queries: tuple[int, ...]) -> None:
     assert _proven(made) >= PROVEN_VALUES
     assert values_hold(made)
     assert judge(made, Tier.VALUES).violations == ()
+
+
+@pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 3)], ids=["one token", "several"])
+def test_proof_with_blocks_of_odd_size_follows_them(queries: tuple[int, ...]) -> None:
+    """Where the block size is no power of two, legal slots are proven, and one that is wrong by one is not."""
+    made = subject("sparse", replace(PLAIN, decode_threshold=3, kernel_block_size=3), queries, (9, 6, 5), 3)
+    assert _proven(made) >= PROVEN_VALUES
+    assert values_hold(made)
+    made.batch.slot_mapping[0] += 1
+    assert not _proven(made) & PROVEN_VALUES
+    assert not values_hold(made)
+
+
+@pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 2)], ids=["one token", "several"])
+def test_proof_with_a_block_of_two_requests_says_nothing(queries: tuple[int, ...]) -> None:
+    """Slots that follow the table, but are the same for two requests, are reported and not proven."""
+    made = subject("sparse", PLAIN, queries, (9, 6, 9), 3)
+    assert _proven(made) >= PROVEN_VALUES
+    made.batch.block_table_tensor[2] = made.batch.block_table_tensor[0]
+    made.batch.slot_mapping[-queries[2] :] = made.batch.slot_mapping[: queries[0]]
+    assert not _proven(made) & PROVEN_VALUES
+    assert {found.code for found in judge(made, Tier.VALUES).violations} == {"MLA221"}
+    assert not values_hold(made)
+
+
+@pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 2)], ids=["one token", "several"])
+def test_proof_with_another_total_says_nothing(queries: tuple[int, ...]) -> None:
+    """Batch and metadata that agree on a number of tokens that is not the last offset are not proven."""
+    made = subject("sparse", PLAIN, queries, (9, 6, 9), 3)
+    assert _proven(made) >= PROVEN
+    made.batch.num_actual_tokens = made.metadata.num_actual_tokens = sum(queries) - 1
+    assert not _proven(made)
+
+
+class _Elsewhere(torch.Tensor):
+    """A tensor as if of another device: its elements are read through a copy on the host."""
+
+    is_cpu = False
+
+    def cpu(self, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
+        """Return the copy."""
+        return self.as_subclass(torch.Tensor)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """Refuse, as torch does for arrays of another device."""
+        raise TypeError("not on the host")
+
+
+def _move_away(record: Any) -> None:
+    """Move the arrays of a record and of the records inside it, less those that the contract keeps on the host."""
+    for one in _records(record):
+        for name in [field.name for field in fields(one)]:
+            value = getattr(one, name)
+            if isinstance(value, torch.Tensor) and (type(one), name) not in ON_HOST:
+                setattr(one, name, value.as_subclass(_Elsewhere))
+
+
+def test_proof_of_arrays_on_another_device_copies_them() -> None:
+    """Device arrays are proven through copies, their faults are not, and nothing is copied during stream capture."""
+    made = subject("dense", PLAIN, (2, 2, 5, 3), (9, 6, 12, 11))
+    _move_away(made.batch)
+    _move_away(made.metadata)
+    assert _proven(made) >= PROVEN_VALUES | PROVEN_CONTEXT_VALUES
+    with capturing():
+        assert not _proven(made) & PROVEN_VALUES
+    for array, code in ((made.batch.seq_lens, "MLA214"), (made.prefill.chunked_context.chunks[0].starts, "MLA322")):
+        array += 1
+        assert code not in _proven(made)
+        array -= 1
+    assert _proven(made) >= PROVEN_VALUES | PROVEN_CONTEXT_VALUES
