@@ -44,10 +44,16 @@ def find_device(kind: str, index: int | None) -> DeviceInfo | str:
         return f"the arrays are on {kind}: Triton needs a GPU, or TRITON_INTERPRET=1 before its first import"
     found = torch.cuda.get_device_properties(index)
     if torch.version.hip is not None:
-        arch = str(getattr(found, "gcnArchName", "")).partition(":")[0]
-        return DeviceInfo(arch, {"gfx942": (FNUZ,), "gfx950": (FN,)}.get(arch, ()), fp8_dot=False)
-    capability = (found.major, found.minor)
-    return DeviceInfo(f"sm{found.major}{found.minor}", (FN,) if capability >= (8, 9) else (), capability >= (8, 9))
+        return device_of(str(getattr(found, "gcnArchName", "")).partition(":")[0])
+    return device_of(f"sm{found.major}{found.minor}")
+
+
+def device_of(arch: str) -> DeviceInfo:
+    """Return what is known of a GPU by the name of its architecture."""
+    if arch.startswith("sm"):
+        fp8 = int(arch.removeprefix("sm")) >= 89
+        return DeviceInfo(arch, (FN,) if fp8 else (), fp8_dot=fp8)
+    return DeviceInfo(arch, {"gfx942": (FNUZ,), "gfx950": (FN,)}.get(arch, ()), fp8_dot=False)
 
 
 def dot_type_of(a: torch.dtype, b: torch.dtype, device: DeviceInfo) -> torch.dtype:

@@ -24,10 +24,13 @@ WIDE = 4
 MAX_HEADS, MAX_DIM = 128, 256
 """Most heads of a query and most elements of a key: one tile holds all of both."""
 
+MAX_QUERY_BYTES = 64 * 1024
+"""Most bytes of that tile: what AMD's gfx942 has of shared memory."""
+
 
 def chunk_reason(inputs: ChunkLogits, device: DeviceInfo) -> str | None:
     """Return why a chunk cannot be scored, or None. Sync: none."""
-    reason = _shape_reason(inputs.q) or type_reason("q", inputs.q.dtype, device)
+    reason = _shape_reason(inputs.q, inputs.k.dtype, device) or type_reason("q", inputs.q.dtype, device)
     reason = reason or type_reason("k", inputs.k.dtype, device)
     reason = reason or array_reason(torch.int32, starts=inputs.starts, ends=inputs.ends)
     reason = reason or array_reason(torch.float32, k_scale=inputs.k_scale, weights=inputs.weights)
@@ -80,7 +83,8 @@ def run_chunk(inputs: ChunkLogits, device: DeviceInfo) -> Tensor:
 
 def paged_reason(inputs: PagedLogits, device: DeviceInfo) -> str | None:
     """Return why cached keys cannot be scored, or None. Sync: none."""
-    reason = _shape_reason(inputs.q) or type_reason("q", inputs.q.dtype, device)
+    key_type = inputs.format.fp8_dtype or inputs.cache.dtype
+    reason = _shape_reason(inputs.q, key_type, device) or type_reason("q", inputs.q.dtype, device)
     reason = reason or cache_reason(inputs.cache, inputs.format, device)
     if reason is None and inputs.format.fp8_dtype is not None and inputs.format.groups > 1:
         reason = f"format.group={inputs.format.group}: the kernel takes one scale for a key of {inputs.q.shape[3]}"
@@ -188,9 +192,13 @@ def _tokens(launch: Launch, heads_padded: int) -> int:
     return max(1, max(launch.rows, 16) // heads_padded)
 
 
-def _shape_reason(q: Tensor) -> str | None:
+def _shape_reason(q: Tensor, key_type: torch.dtype, device: DeviceInfo) -> str | None:
     """Return why queries do not fit a tile."""
     heads, dim = q.shape[-2:]
     if not 1 <= heads <= MAX_HEADS or not 1 <= dim <= MAX_DIM:
         return f"{heads} heads of {dim}: at most {MAX_HEADS} heads of {MAX_DIM} elements"
+    dot_type = dot_type_of(q.dtype, key_type, device)
+    size = padded(heads, 1) * padded(dim, 32) * dot_type.itemsize
+    if size > MAX_QUERY_BYTES:
+        return f"{heads} heads of {dim} in {dot_type} take {size} bytes: a tile has at most {MAX_QUERY_BYTES}"
     return None

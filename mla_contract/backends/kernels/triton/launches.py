@@ -36,7 +36,10 @@ USUAL_WIDTH = 576
 """Widest padded row for which the tiles of the head classes fit: a latent part of 512 and a rope part of 64."""
 
 ANY = "any"
-"""Row for architectures that are not listed: tiles that fit 64 KiB of shared memory, and waves of 32 or 64 lanes."""
+"""Row for architectures that are not listed: tiles that fit 64 KiB of shared memory on AMD's and 99 KiB on NVIDIA's.
+
+``scripts/compile_triton.py`` holds them to it. Waves may have 32 or 64 lanes.
+"""
 
 TABLE: Mapping[str, Mapping[str, Launch]] = MappingProxyType(
     {arch: {name: Launch(**given) for name, given in classes.items()} for arch, classes in ROWS.items()}

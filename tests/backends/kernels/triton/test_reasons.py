@@ -60,6 +60,9 @@ def test_indexer_reasons_name_the_input(kernels: KernelProvider, place: torch.de
     assert kernels.reason(scored) is None
     assert "starts is torch.int64" in str(kernels.reason(replace(scored, starts=scored.starts.long())))
     assert "129 heads" in str(kernels.reason(on(chunk(129, 32, torch.float32), place)))
+    assert kernels.reason(on(chunk(128, 128, torch.float32), place)) is None
+    large = str(kernels.reason(on(chunk(128, 256, torch.float32), place)))
+    assert "128 heads of 256 in torch.float32 take 131072 bytes: a tile has at most 65536" in large
     ends = torch.ones(2, dtype=torch.int32, device=place)
     out = torch.zeros(2, 8, dtype=torch.int32, device=place)
     picked = TopkRows(logits=torch.zeros(2, 9, device=place), starts=None, ends=ends, topk=4, out=out[:, :4])
