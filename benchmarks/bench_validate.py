@@ -24,6 +24,8 @@ from mla_contract.contract.clauses.facts import Facts
 from mla_contract.runtime import check_metadata, validated
 
 BLOCK, TOPK, CONTEXT_ROWS = 64, 2048, 65_536
+MAX_MODEL_LEN = 163_840
+"""Tokens that a row of the block table has room for, whatever the requests' lengths."""
 FACTS = Facts(
     kernel_block_size=BLOCK,
     decode_threshold=1,
@@ -65,7 +67,8 @@ def batch_fields(queries: np.ndarray, lens: np.ndarray) -> dict[str, Any]:
     """Return the fields of a common batch; slots follow the block table."""
     start_loc = np.concatenate([[0], np.cumsum(queries)])
     columns = -(-int(lens.max()) // BLOCK)
-    table = 1 + np.arange(len(lens) * columns).reshape(len(lens), columns)
+    table = np.zeros((len(lens), MAX_MODEL_LEN // BLOCK), np.int64)
+    table[:, :columns] = 1 + np.arange(len(lens) * columns).reshape(len(lens), columns)
     owner = np.repeat(np.arange(len(lens)), queries)
     position = lens[owner] - queries[owner] + np.arange(len(owner)) - start_loc[owner]
     slots = table[owner, position // BLOCK] * BLOCK + position % BLOCK

@@ -205,6 +205,20 @@ def test_proof_with_blocks_of_odd_size_follows_them(queries: tuple[int, ...]) ->
 
 
 @pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 2)], ids=["one token", "several"])
+def test_proof_of_a_wide_table_looks_at_live_columns(queries: tuple[int, ...]) -> None:
+    """Columns that no request reaches may hold anything; the last one that the longest reaches may not."""
+    made = subject("sparse", PLAIN, queries, (9, 6, 5), 3)
+    size = made.facts.kernel_block_size or 1
+    dead = torch.full((3, 40), -1, dtype=torch.int32)
+    made.batch.block_table_tensor = torch.cat([made.batch.block_table_tensor[:, : -(-9 // size)], dead], 1)
+    assert _proven(made) >= PROVEN_VALUES
+    assert values_hold(made)
+    made.batch.block_table_tensor[0, (9 - 1) // size] = -1
+    assert not _proven(made) & PROVEN_VALUES
+    assert not values_hold(made)
+
+
+@pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 2)], ids=["one token", "several"])
 def test_proof_with_a_block_of_two_requests_says_nothing(queries: tuple[int, ...]) -> None:
     """Slots that follow the table, but are the same for two requests, are reported and not proven."""
     made = subject("sparse", PLAIN, queries, (9, 6, 9), 3)
