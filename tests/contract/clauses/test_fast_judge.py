@@ -239,6 +239,19 @@ def test_proof_with_another_total_says_nothing(queries: tuple[int, ...]) -> None
     assert not _proven(made)
 
 
+def test_proof_of_a_prefill_table_reads_what_is_not_the_batch_s() -> None:
+    """The batch's own rows are known; a copy is read, and rows of another request, or fewer columns, are no proof."""
+    made = subject("dense", PLAIN, (2, 2, 5, 3), (9, 6, 12, 11))
+    table, first = made.batch.block_table_tensor, made.metadata.num_decodes
+    assert made.prefill.block_table.data_ptr() == table[first:].data_ptr()
+    assert "MLA264" in _proven(made)
+    made.prefill.block_table = table[first:].clone()
+    assert "MLA264" in _proven(made)
+    for other in (table[first - 1 : -1], table[first:, :-1], table[first:].flip(0)):
+        made.prefill.block_table = other
+        assert "MLA264" not in _proven(made)
+
+
 class _Elsewhere(torch.Tensor):
     """A tensor as if of another device: its elements are read through a copy on the host."""
 
