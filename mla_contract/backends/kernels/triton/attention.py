@@ -7,16 +7,13 @@ import triton
 
 from mla_contract.backends.kernels.triton.attention_kernels import attend, merge, pack_live
 from mla_contract.backends.kernels.triton.checks import array_reason, packed_reason, type_reason
-from mla_contract.backends.kernels.triton.device import DeviceInfo, dot_type_of, padded, triton_type
+from mla_contract.backends.kernels.triton.device import SMALLEST_TILE, DeviceInfo, dot_type_of, padded, triton_type
 from mla_contract.backends.kernels.triton.launches import Launch, attend_class, find_launch
 from mla_contract.backends.kernels.triton.tiled_attention_kernel import attend_tiled
 from mla_contract.contract.provider import SparseAttention
 
 MAX_LATENT, MAX_ROPE = 512, 128
 """Widest parts of a cached row: a tile of latents stays on the chip for both products."""
-
-SMALLEST_TILE = 16
-"""Least extent of a matrix product."""
 
 MAX_SPLITS = 64
 """Most splits of a row, all of which one program merges."""

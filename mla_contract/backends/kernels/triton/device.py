@@ -13,6 +13,9 @@ from mla_contract.backends.kernels.triton.topk_kernels import sortable
 
 FN, FNUZ = torch.float8_e4m3fn, torch.float8_e4m3fnuz
 
+SMALLEST_TILE = 16
+"""Least extent of a tile in a matrix product."""
+
 INTERPRETED = not isinstance(sortable, triton.JITFunction)
 """Whether TRITON_INTERPRET was set when the kernels were imported: they then run anywhere, one program at a time."""
 
@@ -73,6 +76,6 @@ def triton_type(dtype: torch.dtype) -> object:
     return FLOATS.get(dtype) or FP8[dtype]
 
 
-def padded(size: int, smallest: int = 16) -> int:
+def padded(size: int, smallest: int = SMALLEST_TILE) -> int:
     """Return the extent of a tile axis that holds ``size``: a power of two that a product can have."""
     return max(smallest, 1 << (size - 1).bit_length())

@@ -14,7 +14,7 @@ from mla_contract.backends.kernels.triton.checks import (
     page_views,
     type_reason,
 )
-from mla_contract.backends.kernels.triton.device import DeviceInfo, dot_type_of, padded, triton_type
+from mla_contract.backends.kernels.triton.device import SMALLEST_TILE, DeviceInfo, dot_type_of, padded, triton_type
 from mla_contract.backends.kernels.triton.launches import Launch, find_launch, logits_class
 from mla_contract.contract.provider import ChunkLogits, KeyLayout, PagedLogits, TopkRows, padded_columns
 
@@ -104,7 +104,7 @@ def run_paged(inputs: PagedLogits, device: DeviceInfo) -> None:
     dot_type = dot_type_of(inputs.q.dtype, values.dtype, device)
     launch = find_launch(device.arch, logits_class("paged", dot_type))
     heads_padded = padded(heads, 1)
-    tokens = min(_tokens(launch, heads_padded), padded(next_n, max(1, 16 // heads_padded)))
+    tokens = min(_tokens(launch, heads_padded), padded(next_n, max(1, SMALLEST_TILE // heads_padded)))
     groups = triton.cdiv(next_n, tokens)
     spans = triton.cdiv(min(inputs.max_model_len, inputs.out.shape[1]), 4 * launch.columns)
     spans = max(1, min(launch.programs // (requests * groups), spans))
@@ -189,7 +189,7 @@ def _run_shared(inputs: TopkRows, launch: Launch, parts: int) -> None:
 
 def _tokens(launch: Launch, heads_padded: int) -> int:
     """Return the tokens whose heads share a tile."""
-    return max(1, max(launch.rows, 16) // heads_padded)
+    return max(1, max(launch.rows, SMALLEST_TILE) // heads_padded)
 
 
 def _shape_reason(q: Tensor, key_type: torch.dtype, device: DeviceInfo) -> str | None:
