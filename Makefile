@@ -10,7 +10,7 @@ SPREAD := --numprocesses auto --maxprocesses 4 --dist loadfile
 .PHONY: demo test check docs format clean
 
 demo: $(ENGINE)
-	@$(BIN)/python scripts/demo.py
+	@$(BIN)/python -m scripts.demo
 
 test: $(ENGINE) lint
 	$(BIN)/python -m pytest $(SPREAD)
@@ -28,7 +28,7 @@ lint: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m mla_contract.audit.docs
 	$(BIN)/python -m mla_contract.contract.docs
-	$(BIN)/python scripts/make_fault_table.py
+	$(BIN)/python -m scripts.make_fault_table
 
 format: $(STAMP)
 	$(BIN)/ruff format .

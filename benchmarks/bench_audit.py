@@ -74,7 +74,7 @@ def main() -> None:
     options = parser.parse_args()
     tree = fetch_release(options.release)
     files = sum(1 for _ in tree.rglob("*.py"))
-    audit = [sys.executable, "-m", "mla_contract.cli", "audit", str(tree), "--format", "json"]
+    audit = [sys.executable, "-m", "mla_contract.cli.main", "audit", str(tree), "--format", "json"]
     cold, warm, mypy = [], [], []
     for _ in range(options.runs):
         with tempfile.TemporaryDirectory() as cache:

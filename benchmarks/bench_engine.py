@@ -26,8 +26,8 @@ from pathlib import Path
 VARIANTS: dict[str, dict[str, str]] = {
     "absent": {"VLLM_PLUGINS": ""},
     "unset": {},
-    "structural": {"MLA_CONTRACT_VALIDATE": "error", "MLA_CONTRACT_TIER": "structural"},
-    "values": {"MLA_CONTRACT_VALIDATE": "error", "MLA_CONTRACT_TIER": "values"},
+    "structural": {"MLA_CONTRACT_VALIDATE": "error", "MLA_CONTRACT_LEVEL": "structural"},
+    "values": {"MLA_CONTRACT_VALIDATE": "error", "MLA_CONTRACT_LEVEL": "values"},
 }
 MODES = {"off": ("", "structural"), "structural": ("error", "structural"), "values": ("error", "values")}
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
@@ -42,7 +42,7 @@ def turn_of(repeat: int) -> list[str]:
 
 def child(model: str, repeats: int, paired: bool) -> dict[str, list[float]]:
     """Return steps per processor second of each repeat, by mode; runs in a process of its own."""
-    from mla_contract.adapters.vllm.traffic import Traffic, send, start_engine
+    from mla_contract.testing.engine.traffic import Traffic, send, start_engine
 
     traffic = Traffic(max_tokens=16)
     engine = start_engine(model, traffic)
@@ -69,7 +69,7 @@ def child(model: str, repeats: int, paired: bool) -> dict[str, list[float]]:
 
 def measure(model: str, repeats: int, paired: bool, environment: dict[str, str]) -> dict[str, list[float]]:
     """Run a child, and return its rates."""
-    dropped = {"VLLM_PLUGINS", "MLA_CONTRACT_VALIDATE", "MLA_CONTRACT_TIER"}
+    dropped = {"VLLM_PLUGINS", "MLA_CONTRACT_VALIDATE", "MLA_CONTRACT_LEVEL"}
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     command = [sys.executable, __file__, "--child", model, "--repeats", str(repeats)] + ["--paired"] * paired
     done = subprocess.run(command, env=kept | ONE_THREAD | environment, capture_output=True, text=True, check=False)

@@ -24,7 +24,7 @@ from benchmarks.gpu_timing import Ceilings, measure_ceilings, median_us, rotatio
 from benchmarks.peers import HEADS, DeepGemm, FlashMla, find_deep_gemm, find_flash_mla, load_flash_mla
 from mla_contract.backends.kernels.reference import ReferenceProvider
 from mla_contract.backends.kernels.triton import TritonProvider
-from mla_contract.contract.provider import KeyLayout
+from mla_contract.contract.schema.provider import KeyLayout
 
 KERNELS, REFERENCE = TritonProvider(), ReferenceProvider()
 ROWS = (1, 2, 4, 8, 16, 64, 128, 256, 512, 1024, 4096)

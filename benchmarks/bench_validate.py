@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from mla_contract import SparseMLAMetadata
-from mla_contract.contract.clauses.clause import Tier
-from mla_contract.contract.clauses.facts import Facts
+from mla_contract.contract.clauses.clause import Level
+from mla_contract.contract.step.facts import Facts
 from mla_contract.runtime import check_metadata, validated
 
 BLOCK, TOPK, CONTEXT_ROWS = 64, 2048, 65_536
@@ -156,9 +156,9 @@ def vllm_builder(parts: Any, batch: Any, *, dense_prefill: bool) -> Callable[[],
 
 
 def check_correct(metadata: Any, batch: Any) -> None:
-    """Raise unless the valid record passes both tiers, planted faults are found, and off is the identity."""
-    for tier in Tier:
-        found = check_metadata(metadata, SparseMLAMetadata, batch=batch, facts=FACTS, tier=tier)
+    """Raise unless the valid record passes both levels, planted faults are found, and off is the identity."""
+    for level in Level:
+        found = check_metadata(metadata, SparseMLAMetadata, batch=batch, facts=FACTS, level=level)
         if found:
             raise SystemExit("\n".join(["a valid record is reported", *(violation.render() for violation in found)]))
     for name, value in {
@@ -202,10 +202,10 @@ def rows_of(parts: Any, num_reqs: int, num_decodes: int, *, dense_prefill: bool)
     metadata = build()
     check_correct(metadata, batch)
 
-    def check(tier: Tier) -> Callable[[], object]:
-        return lambda: check_metadata(metadata, SparseMLAMetadata, batch=batch, facts=FACTS, tier=tier)
+    def check(level: Level) -> Callable[[], object]:
+        return lambda: check_metadata(metadata, SparseMLAMetadata, batch=batch, facts=FACTS, level=level)
 
-    return {"vLLM build": build, "structural": check(Tier.STRUCTURAL), "values": check(Tier.VALUES)}
+    return {"vLLM build": build, "structural": check(Level.STRUCTURAL), "values": check(Level.VALUES)}
 
 
 CASES = {

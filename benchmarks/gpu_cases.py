@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mla_contract.contract.provider import (
+from mla_contract.contract.schema.provider import (
     ChunkLogits,
     GatherIndexerK,
     IndexerCacheFormat,

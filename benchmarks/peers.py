@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mla_contract.contract.provider import ChunkLogits, PagedLogits, SparseAttention
+from mla_contract.contract.schema.provider import ChunkLogits, PagedLogits, SparseAttention
 
 FlashMla = Callable[[SparseAttention], Tensor]
 

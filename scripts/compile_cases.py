@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mla_contract.backends.kernels.triton.device import DeviceInfo
 from mla_contract.backends.kernels.triton.indexer import MAX_DIM, MAX_HEADS, MAX_QUERY_BYTES
-from mla_contract.contract.provider import (
+from mla_contract.contract.schema.provider import (
     ChunkLogits,
     GatherIndexerK,
     IndexerCacheFormat,

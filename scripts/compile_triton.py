@@ -18,7 +18,7 @@ from triton.runtime.driver import driver
 
 from mla_contract.backends.kernels.triton import TritonProvider, checks
 from mla_contract.backends.kernels.triton.device import INTERPRETED, device_of
-from mla_contract.contract.provider import Operation
+from mla_contract.contract.schema.provider import Operation
 from scripts.compile_cases import cases
 
 KIB = 1024

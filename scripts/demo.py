@@ -57,7 +57,7 @@ def command(name: str, *arguments: str) -> int:
     """Run a command of mla-contract in a process of its own and return its exit status."""
     print(f"$ mla-contract {' '.join([name, *arguments])}", flush=True)
     return subprocess.run(
-        [sys.executable, "-m", "mla_contract.cli", name, *arguments], cwd=ROOT, check=False
+        [sys.executable, "-m", "mla_contract.cli.main", name, *arguments], cwd=ROOT, check=False
     ).returncode
 
 
@@ -74,15 +74,15 @@ def show_check() -> int:
 
 def show_planted_fault() -> int:
     """Plant a stale tail in legal metadata, print the report, and have the clause explained."""
-    from mla_contract.contract.clauses.clause import Tier
-    from mla_contract.testing.faults import check_subject, planted_faults
+    from mla_contract.contract.clauses.clause import Level
+    from tests.lab.faults import check_subject, planted_faults
 
     print(PLANTED)
     fault = next(
         fault for fault in planted_faults() if fault.kind == "stale tail" and fault.path.endswith("decode.seq_lens")
     )
-    accepted = not check_subject(fault.subject(), Tier.VALUES)
-    found = check_subject(fault.planted(), Tier.VALUES)
+    accepted = not check_subject(fault.subject(), Level.VALUES)
+    found = check_subject(fault.planted(), Level.VALUES)
     for violation in found:
         print(violation.render())
     print()

@@ -1,6 +1,6 @@
-"""Write docs/faults.md: every planted fault by kind, and which clause and tier reports it.
+"""Write docs/faults.md: every planted fault by kind, and which clause and level reports it.
 
-Usage: python scripts/make_fault_table.py [--check]
+Usage: python -m scripts.make_fault_table [--check]
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mla_contract.testing.fault_table import fault_page
+from tests.lab.fault_table import fault_page
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "faults.md"
 

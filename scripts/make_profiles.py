@@ -26,7 +26,7 @@ LAST_RELEASES = {
     "0.32": "0.32.0",
     "0.33": "0.33.0",
 }
-TARGET = Path(__file__).resolve().parent.parent / "mla_contract" / "contract" / "profiles"
+TARGET = Path(__file__).resolve().parent.parent / "mla_contract" / "profiles"
 
 
 def main(minors: list[str]) -> None:

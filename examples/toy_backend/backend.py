@@ -13,9 +13,9 @@ from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.buffers import PlanBuffers
 from mla_contract.adapters.fields import Capacity
 from mla_contract.adapters.plan import PlanConfig, plan_batch
-from mla_contract.contract import claims
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.declaration import BackendDeclaration, Routing
+from mla_contract.contract.schema import claims
+from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
+from mla_contract.contract.step.facts import Facts
 
 # Step 1: declare what the contract must not guess.
 DECLARATION = BackendDeclaration(name="TOY_SPARSE", routing=Routing.ALL_DECODES, dense_prefill=False, decode_lse=False)

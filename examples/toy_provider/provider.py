@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from mla_contract.backends.kernels.describe import describe_inputs
-from mla_contract.contract.provider import MapSlots, Operation
+from mla_contract.contract.schema.provider import MapSlots, Operation
 from mla_contract.errors import NoProvider
 
 R = TypeVar("R")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PADDING_REQUEST = 0
 """Owner of a padding token: a row that exists, whose blocks the token must not write."""
 NO_SLOT = -1
-"""Slot of a token that is not stored on this rank. Source: vLLM 0.32.0 v1/attention/backends/utils.py, PAD_SLOT_ID."""
+"""Lane of a token that is not stored on this rank. Source: vLLM 0.32.0 v1/attention/backends/utils.py, PAD_SLOT_ID."""
 
 
 def start_loc_of(lens: IntsLike) -> Int32Array:

@@ -7,16 +7,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mla_contract.contract.clauses.clause import Clause, Tier
+from mla_contract.contract.clauses.clause import Clause, Level
 from mla_contract.contract.clauses.judge import all_clauses
-from mla_contract.contract.structure import FAULTS, Fault
+from mla_contract.contract.structure.faults import FAULTS, Fault
 
 INDEX = "README.md"
 
 _MADE = "<!-- Written by python -m mla_contract.contract.docs from the clause; edit the clause. -->"
 _READS = {
-    Tier.STRUCTURAL: "host integers, shapes, dtypes, strides and host copies; never synchronises",
-    Tier.VALUES: "elements of arrays, which waits for the device; refused during stream capture",
+    Level.STRUCTURAL: "host integers, shapes, dtypes, strides and host copies; never synchronises",
+    Level.VALUES: "elements of arrays, which waits for the device; refused during stream capture",
 }
 
 
@@ -30,7 +30,7 @@ def clause_page(clause: Clause) -> str:
 
 **Object.** `{clause.family}`, invariant {clause.invariant}.
 
-**Tier.** {clause.tier.value}: reads {_READS[clause.tier]}.
+**Level.** {clause.level.value}: reads {_READS[clause.level]}.
 
 **Incident.** {", ".join(clause.incident)}.
 
@@ -48,7 +48,7 @@ def fault_page(fault: Fault) -> str:
 
 {fault.why}
 
-**Tier.** structural: reads {_READS[Tier.STRUCTURAL]}.
+**Level.** structural: reads {_READS[Level.STRUCTURAL]}.
 
 **Incident.** {fault.incident}.
 
@@ -60,13 +60,13 @@ def fault_page(fault: Fault) -> str:
 
 def index_page() -> str:
     """Return the page that lists every code."""
-    lines = [_MADE, "", "# Clauses", "", "| code | says | tier | object | incident |", "|---|---|---|---|---|"]
+    lines = [_MADE, "", "# Clauses", "", "| code | says | level | object | incident |", "|---|---|---|---|---|"]
     lines += [
         f"| [{fault.code}]({fault.code}.md) | {fault.sentence} | structural | any record | {fault.incident} |"
         for fault in FAULTS
     ]
     lines += [
-        f"| [{clause.id}]({clause.id}.md) | {clause.sentence} | {clause.tier.value} | {clause.family} "
+        f"| [{clause.id}]({clause.id}.md) | {clause.sentence} | {clause.level.value} | {clause.family} "
         f"| {', '.join(clause.incident)} |"
         for clause in all_clauses()
     ]

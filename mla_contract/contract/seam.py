@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from keyword import iskeyword
 
-from mla_contract.contract.tiers import members, tier_protocol
+from mla_contract.contract.schema.tiers import members, tier_protocol
 from mla_contract.errors import InvalidContract
 
 _HEAD = '''"""Typed seam between metadata classes and the contract, written by `mla-contract seam`; check it with mypy.

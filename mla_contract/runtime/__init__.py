@@ -1,6 +1,6 @@
 """The debug mode: checks the metadata that builders return, in the running engine.
 
-``MLA_CONTRACT_VALIDATE`` is unset, ``warn`` or ``error``; ``MLA_CONTRACT_TIER`` is ``structural`` or ``values``. With
+``MLA_CONTRACT_VALIDATE`` is unset, ``warn`` or ``error``; ``MLA_CONTRACT_LEVEL`` is ``structural`` or ``values``. With
 the mode unset nothing is wrapped and nothing runs. Importing this package arms ``narrow`` when the environment says so.
 """
 

@@ -6,27 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from mla_contract.contract.aiter import AiterSparseMetadata
-from mla_contract.contract.batch import CommonBatch
-from mla_contract.contract.clauses.clause import Tier
-from mla_contract.contract.clauses.evidence import NO_EVIDENCE, Evidence
-from mla_contract.contract.clauses.facts import NO_FACTS, Facts
+from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.clauses.fast_judge import all_hold
-from mla_contract.contract.clauses.host import device_reads
 from mla_contract.contract.clauses.judge import Outcome, judge
-from mla_contract.contract.clauses.subject import Subject
-from mla_contract.contract.core import MLAMetadata
-from mla_contract.contract.fast import structure_is_fine
-from mla_contract.contract.indexer import IndexerMetadata
-from mla_contract.contract.models import check_structure
-from mla_contract.contract.sparse import SparseMLAMetadata
-from mla_contract.contract.structure import CODE_OF, HELP_OF, SENTENCE_OF
-from mla_contract.contract.views import subjects_of
+from mla_contract.contract.schema.aiter import AiterSparseMetadata
+from mla_contract.contract.schema.batch import CommonBatch
+from mla_contract.contract.schema.core import MLAMetadata
+from mla_contract.contract.schema.indexer import IndexerMetadata
+from mla_contract.contract.schema.sparse import SparseMLAMetadata
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.facts import NO_FACTS, Facts
+from mla_contract.contract.step.host import device_reads
+from mla_contract.contract.step.trace import NO_TRACE, BuildTrace
+from mla_contract.contract.step.views import subjects_of
+from mla_contract.contract.structure.fast import structure_is_fine
+from mla_contract.contract.structure.faults import CODE_OF, HELP_OF, SENTENCE_OF
+from mla_contract.contract.structure.models import check_structure
 from mla_contract.contract.violation import Violation
 from mla_contract.errors import ContractError
 
 if TYPE_CHECKING:
-    from mla_contract.contract.declaration import BackendDeclaration
+    from mla_contract.contract.schema.declaration import BackendDeclaration
 
 
 _CONTAINERS = (type(None), dict, list, tuple)
@@ -38,12 +38,12 @@ class Known(TypedDict, total=False):
     Attributes:
         declaration: What the backend says of itself.
         facts: Numbers of the configuration.
-        evidence: Records of what happened around the build.
+        trace: Records of what happened around the build.
     """
 
     declaration: BackendDeclaration | None
     facts: Facts
-    evidence: Evidence
+    trace: BuildTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def protocol_of(record: object) -> type:
 
 
 def report_metadata(
-    obj: object, protocol: Any = None, *, batch: object = None, tier: Tier = Tier.STRUCTURAL, **known: Unpack[Known]
+    obj: object, protocol: Any = None, *, batch: object = None, level: Level = Level.STRUCTURAL, **known: Unpack[Known]
 ) -> Report:
     """Check whatever an engine passes around, and say also what could not be decided; never raises.
 
@@ -83,10 +83,10 @@ def report_metadata(
         obj: A record, None, a dict by layer, or a list of dicts.
         protocol: The Protocol that every record must satisfy; by default each record's own, by its looks.
         batch: The common batch that the builder was given.
-        tier: How much may be read.
+        level: How much may be read.
         **known: As ``Known`` says.
 
-    Sync: none in the structural tier; reads device memory in the values tier
+    Sync: none in the structural level; reads device memory in the values level
     """
     violations: list[Violation] = []
     held: dict[str, tuple[str, ...]] = {}
@@ -98,10 +98,10 @@ def report_metadata(
         for path, record in subjects_of(obj):
             violations.extend(check_structure(record, protocol or protocol_of(record), path))
             is_batch = hasattr(record, "query_start_loc_cpu")
-            subject = Subject(
+            subject = StepContext(
                 metadata=None if is_batch else record, batch=record if is_batch else batch, path=path, **known
             )
-            outcome: Outcome = judge(subject, tier)
+            outcome: Outcome = judge(subject, level)
             violations.extend(outcome.violations)
             held[path], skipped[path] = outcome.held, outcome.skipped
     except Exception as error:  # noqa: BLE001 - the object is foreign; whatever it raises is a finding, not a crash
@@ -122,37 +122,37 @@ def check_metadata(
     protocol: Any = None,
     *,
     batch: object = None,
-    tier: Tier = Tier.STRUCTURAL,
+    level: Level = Level.STRUCTURAL,
     declaration: BackendDeclaration | None = None,
     facts: Facts = NO_FACTS,
-    evidence: Evidence = NO_EVIDENCE,
+    trace: BuildTrace = NO_TRACE,
 ) -> tuple[Violation, ...]:
     """Return every breach by ``obj``; never raises. Arguments as for ``report_metadata``.
 
     The fast path decides the usual case, in which nothing is wrong.
 
-    Sync: none in the structural tier; reads device memory in the values tier
+    Sync: none in the structural level; reads device memory in the values level
     """
     try:
-        if _structure_is_fine(obj, protocol, batch) and all_hold(obj, batch, tier, facts, declaration, evidence):
+        if _structure_is_fine(obj, protocol, batch) and all_hold(obj, batch, level, facts, declaration, trace):
             return ()
     except Exception:  # noqa: BLE001 - the slow path reports what the object raises
         pass
-    known = Known(declaration=declaration, facts=facts, evidence=evidence)
-    return report_metadata(obj, protocol, batch=batch, tier=tier, **known).violations
+    known = Known(declaration=declaration, facts=facts, trace=trace)
+    return report_metadata(obj, protocol, batch=batch, level=level, **known).violations
 
 
 def validate_metadata(
-    obj: object, protocol: Any = None, *, batch: object = None, tier: Tier = Tier.STRUCTURAL, **known: Unpack[Known]
+    obj: object, protocol: Any = None, *, batch: object = None, level: Level = Level.STRUCTURAL, **known: Unpack[Known]
 ) -> None:
     """Raise once, with every breach by ``obj``. Arguments as for ``report_metadata``.
 
     Raises:
         ContractError: If there is any breach.
 
-    Sync: none in the structural tier; reads device memory in the values tier
+    Sync: none in the structural level; reads device memory in the values level
     """
-    found = check_metadata(obj, protocol, batch=batch, tier=tier, **known)
+    found = check_metadata(obj, protocol, batch=batch, level=level, **known)
     if found:
         raise ContractError(violations=found)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from mla_contract.contract import narrow
-from mla_contract.contract.clauses.clause import Tier
+from mla_contract.contract.clauses.clause import Level
+from mla_contract.contract.schema import narrow
 from mla_contract.contract.violation import Violation
 from mla_contract.errors import ContractError
 from mla_contract.runtime.check import check_metadata
@@ -45,7 +45,7 @@ def _narrowed(obj: object, protocol: object) -> None:
     """Check an object on its way through ``narrow``."""
     settings = current_settings()
     if settings.mode is not Mode.OFF:
-        respond(settings, check_metadata(obj, protocol, tier=settings.tier))
+        respond(settings, check_metadata(obj, protocol, level=settings.level))
 
 
 def _arm(change: int) -> None:
@@ -65,21 +65,21 @@ def arm_from_environment() -> None:
     settings = settings_from_environment()
     if settings.mode is not Mode.OFF and not _armed:
         _arm(1)
-        logger.info("metadata contract: mode %s, tier %s", settings.mode.value, settings.tier.value)
+        logger.info("metadata contract: mode %s, level %s", settings.mode.value, settings.level.value)
 
 
 @contextmanager
-def validating(mode: str = Mode.ERROR, tier: str = Tier.STRUCTURAL) -> Iterator[Settings]:
-    """Set mode and tier for a block; blocks nest, and the innermost counts.
+def validating(mode: str = Mode.ERROR, level: str = Level.STRUCTURAL) -> Iterator[Settings]:
+    """Set mode and level for a block; blocks nest, and the innermost counts.
 
     Args:
         mode: ``""`` for off, ``warn`` or ``error``.
-        tier: ``structural`` or ``values``.
+        level: ``structural`` or ``values``.
 
     Raises:
         InvalidContract: If a word is unknown.
     """
-    settings = make_settings(mode, tier)
+    settings = make_settings(mode, level)
     before = override(settings)
     _arm(1)
     try:

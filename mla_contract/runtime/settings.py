@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from mla_contract.contract.clauses.clause import Tier
+from mla_contract.contract.clauses.clause import Level
 from mla_contract.errors import InvalidContract
 
 MODE_VARIABLE = "MLA_CONTRACT_VALIDATE"
-TIER_VARIABLE = "MLA_CONTRACT_TIER"
+LEVEL_VARIABLE = "MLA_CONTRACT_LEVEL"
 
 
 class Mode(StrEnum):
@@ -28,15 +28,15 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The mode and the tier."""
+    """The mode and the level."""
 
     mode: Mode = Mode.OFF
-    tier: Tier = Tier.STRUCTURAL
+    level: Level = Level.STRUCTURAL
 
 
 _override: ContextVar[Settings | None] = ContextVar("mla_contract_settings", default=None)
 
-WordT = TypeVar("WordT", Mode, Tier)
+WordT = TypeVar("WordT", Mode, Level)
 
 
 def current_settings() -> Settings:
@@ -54,19 +54,19 @@ def settings_from_environment() -> Settings:
     Raises:
         InvalidContract: If a variable holds an unknown word.
     """
-    mode, tier = os.environ.get(MODE_VARIABLE, ""), os.environ.get(TIER_VARIABLE, "")
-    if not mode and not tier:
+    mode, level = os.environ.get(MODE_VARIABLE, ""), os.environ.get(LEVEL_VARIABLE, "")
+    if not mode and not level:
         return Settings()
-    return make_settings(mode, tier or Tier.STRUCTURAL.value)
+    return make_settings(mode, level or Level.STRUCTURAL.value)
 
 
-def make_settings(mode: str, tier: str) -> Settings:
+def make_settings(mode: str, level: str) -> Settings:
     """Return settings from words.
 
     Raises:
         InvalidContract: If a word is unknown; the message lists the known ones.
     """
-    return Settings(_word(Mode, mode, MODE_VARIABLE), _word(Tier, tier, TIER_VARIABLE))
+    return Settings(_word(Mode, mode, MODE_VARIABLE), _word(Level, level, LEVEL_VARIABLE))
 
 
 def _word(kind: type[WordT], text: str, variable: str) -> WordT:

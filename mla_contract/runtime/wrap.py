@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from mla_contract.contract.clauses.facts import NO_FACTS, Facts
+from mla_contract.contract.step.facts import NO_FACTS, Facts
 from mla_contract.runtime.check import check_metadata
 from mla_contract.runtime.hook import respond
 from mla_contract.runtime.settings import Mode, current_settings
 
 if TYPE_CHECKING:
-    from mla_contract.contract.declaration import BackendDeclaration
+    from mla_contract.contract.schema.declaration import BackendDeclaration
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ def validated(
     Returns:
         The decorator.
 
-    Sync: none in the structural tier; reads device memory in the values tier
+    Sync: none in the structural level; reads device memory in the values level
     """
 
     def decorate(build: Callable[P, R]) -> Callable[P, R]:
@@ -58,7 +58,7 @@ def validated(
                     batch=_batch_in(args, kwargs),
                     declaration=declaration,
                     facts=known,
-                    tier=settings.tier,
+                    level=settings.level,
                 )
                 respond(settings, found)
             return result

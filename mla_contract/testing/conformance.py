@@ -15,10 +15,10 @@ from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel
 from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
-from mla_contract.contract.clauses.clause import Tier
-from mla_contract.contract.clauses.evidence import Evidence, addresses_of
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.declaration import BackendDeclaration, Routing
+from mla_contract.contract.clauses.clause import Level
+from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
+from mla_contract.contract.step.facts import Facts
+from mla_contract.contract.step.trace import BuildTrace, addresses_of
 from mla_contract.contract.violation import Violation
 from mla_contract.runtime import Report, report_metadata
 from mla_contract.testing.corpus import BatchSpec, conformance_batches, derived_block_table, in_order
@@ -171,7 +171,7 @@ def run_check(name: str, factory: Factory, spec: BatchSpec) -> Verdict:
 
 
 def check_clauses(factory: Factory, spec: BatchSpec) -> Verdict:
-    """Check that every clause of both tiers holds for a first step."""
+    """Check that every clause of both levels holds for a first step."""
     target = factory()
     step = prepare(spec, target)
     if isinstance(step, str):
@@ -216,7 +216,7 @@ def check_addresses(factory: Factory, spec: BatchSpec) -> Verdict:
     captured = addresses_of(target.build(step.batch), target.expectations.persistent)
     kept = [target.build(long.batch) for long in _long_steps(target)]
     kept.append(target.build(step.batch))
-    report = report_metadata(kept[-1], target.expectations.protocol, evidence=Evidence(captured=captured))
+    report = report_metadata(kept[-1], target.expectations.protocol, trace=BuildTrace(captured=captured))
     return Verdict(tuple(violation for violation in report.violations if violation.code == "MLA247"))
 
 
@@ -233,7 +233,7 @@ def _judged(target: ConformanceTarget, step: Step, metadata: Any) -> Verdict:
         batch=step.batch,
         declaration=target.declaration,
         facts=target.facts,
-        tier=Tier.VALUES,
+        level=Level.VALUES,
     )
     return Verdict(report.violations, report=report)
 

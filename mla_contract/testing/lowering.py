@@ -15,8 +15,8 @@ from mla_contract.adapters.context_parallel import local_lens
 from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
 from mla_contract.adapters.release import behaviour_of
 from mla_contract.adapters.split import Split
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.declaration import BackendDeclaration, Routing
+from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
+from mla_contract.contract.step.facts import Facts
 from mla_contract.testing import records
 from mla_contract.testing.context_records import lower_context, tensor
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.plan import BatchPlan
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.clauses.host import host
-from mla_contract.contract.declaration import BackendDeclaration, Routing
-from mla_contract.contract.views import CHUNK_SHAPE, context_view
+from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
+from mla_contract.contract.step.facts import Facts
+from mla_contract.contract.step.host import host
+from mla_contract.contract.step.views import CHUNK_SHAPE, context_view
 from mla_contract.contract.violation import Violation
 
 _HELP = "lower mla_contract.adapters.plan_batch instead of planning again"

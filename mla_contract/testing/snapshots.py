@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from mla_contract.contract.arrays import is_array
-from mla_contract.contract.clauses.host import host
-from mla_contract.contract.specs import specs_of
-from mla_contract.contract.tiers import TIERS
+from mla_contract.contract.schema.tiers import TIERS
+from mla_contract.contract.step.host import host
+from mla_contract.contract.structure.arrays import is_array
+from mla_contract.contract.structure.specs import specs_of
 from mla_contract.contract.violation import Violation
 from mla_contract.runtime.check import protocol_of
 
@@ -29,7 +29,7 @@ UNDECIDED = frozenset(
     }
 )
 """Scratch, and arrays that a kernel fills later: their elements say nothing of the step."""
-_NAMES = frozenset(name for tier in TIERS.values() for name in specs_of(tier))
+_NAMES = frozenset(name for level in TIERS.values() for name in specs_of(level))
 
 
 def snapshot(record: Any) -> Mapping[str, Any]:

@@ -1,19 +1,15 @@
-"""Hypothesis strategies: legal batches and metadata, and nearly legal ones with one planted fault that is recorded."""
+"""Hypothesis strategies: legal batches with their metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
-from mla_contract.contract.clauses.clause import Tier
-from mla_contract.contract.clauses.subject import Subject
-from mla_contract.testing.draws import Chooser, Draw, draw_legal, draw_rows
-from mla_contract.testing.faults import Detection, PlantedFault, detect, planted_faults
-from mla_contract.testing.known_misses import KNOWN_MISSES
+from mla_contract.contract.step.context import StepContext
 from mla_contract.testing.lowering import Kind
+from mla_contract.testing.random_batches import Chooser, Draw, draw_legal, draw_rows
 
 
 class DrawnChooser(Chooser):
@@ -45,48 +41,13 @@ def legal_lens(draw: st.DrawFn, threshold: int = 1) -> tuple[tuple[int, ...], tu
 
 
 @st.composite
-def legal_subjects(draw: st.DrawFn, kind: Kind | None = None) -> Subject:
+def legal_subjects(draw: st.DrawFn, kind: Kind | None = None) -> StepContext:
     """Draw a legal batch with its metadata and facts."""
-    return _subject(draw(legal_draws(kind)))
+    return subject_of(draw(legal_draws(kind)))
 
 
-def _subject(drawn: Draw) -> Subject:
+def subject_of(drawn: Draw) -> StepContext:
     """Return a drawn batch with its metadata, facts and declaration."""
     batch, metadata = drawn.build()
     setup = drawn.setup
-    return Subject(metadata=metadata, batch=batch, facts=setup.facts(), declaration=setup.declaration)
-
-
-@dataclass(frozen=True, slots=True)
-class NearlyLegal:
-    """A subject with one planted fault.
-
-    Attributes:
-        fault: What was done, to which field, and the codes that must report it.
-        subject: The subject with the fault in it.
-    """
-
-    fault: PlantedFault
-    subject: Subject
-
-    def detection(self) -> Detection:
-        """Return what the checks say of the fault, planted anew."""
-        return detect(self.fault)
-
-
-@st.composite
-def nearly_legal(draw: st.DrawFn, kind: Kind | None = None) -> NearlyLegal:
-    """Draw a legal subject and plant one mechanical fault in one of its fields, whatever its batch looks like."""
-    from mla_contract.testing.field_faults import field_faults
-
-    made = draw(legal_draws(kind))
-    fault = draw(st.sampled_from(list(field_faults(made.setup.kind.value, lambda: _subject(made)))))
-    return NearlyLegal(fault, fault.planted())
-
-
-def known_faults(tier: Tier | None = None) -> st.SearchStrategy[PlantedFault]:
-    """Draw one of the package's own planted faults that are reported; with a tier, one that it reports first."""
-    faults = [fault for fault in planted_faults() if fault.key not in KNOWN_MISSES]
-    if tier is not None:
-        faults = [fault for fault in faults if detect(fault).tier is tier]
-    return st.sampled_from(faults)
+    return StepContext(metadata=metadata, batch=batch, facts=setup.facts(), declaration=setup.declaration)

@@ -15,8 +15,8 @@ from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.buffers import PlanBuffers
 from mla_contract.adapters.fields import Capacity
 from mla_contract.adapters.plan import PlanConfig, plan_batch
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.declaration import BackendDeclaration, Routing
+from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
+from mla_contract.contract.step.facts import Facts
 from mla_contract.errors import InvalidContract
 from mla_contract.testing.conformance import ConformanceTarget, Expectations, Factory
 from mla_contract.testing.lowering import Kind, Setup, lower

@@ -21,7 +21,7 @@ from mla_contract.audit.rule import Page, Rule
 from mla_contract.audit.run import AuditOptions, run_audit
 from mla_contract.audit.source.tree import SourceTree
 from mla_contract.audit.tool_rules import check_nothing
-from mla_contract.cli import app
+from mla_contract.cli.main import app
 
 PAGE = Page("What it reports.", "Why it matters.", "The incident.", "bad = 1", "good = 1")
 PACKAGE = Path(mla_contract.__path__[0])
@@ -325,7 +325,7 @@ def test_seam_writes_a_file_for_the_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["shipped", "file"])
 def test_diff_of_a_profile_with_itself_is_empty(tmp_path: Path, form: str) -> None:
     """Nothing changed, nothing printed, exit 0; between releases that broke backends the code is 1."""
-    shipped = PACKAGE / "contract" / "profiles" / "vllm-0.27.json"
+    shipped = PACKAGE / "profiles" / "vllm-0.27.json"
     name = "0.27" if form == "shipped" else str(shipped)
     same = invoke("diff", name, name)
     assert (same.exit_code, same.stdout) == (0, "")
@@ -358,14 +358,14 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_version_is_printed() -> None:
     """--version needs no command."""
-    result = _python("-m", "mla_contract.cli", "--version")
+    result = _python("-m", "mla_contract.cli.main", "--version")
     assert (result.returncode, result.stdout) == (0, f"mla-contract {mla_contract.__version__}\n")
 
 
 def test_help_imports_no_heavy_module() -> None:
     """Start-up pays for typer alone."""
     program = (
-        "import sys\nfrom mla_contract.cli import app\nsys.argv = ['mla-contract', '--version']\n"
+        "import sys\nfrom mla_contract.cli.main import app\nsys.argv = ['mla-contract', '--version']\n"
         "try:\n    app()\nexcept SystemExit:\n    pass\n"
         "heavy = {'pydantic', 'numpy', 'torch', 'jaxtyping', 'mla_contract.audit.run', 'mla_contract.audit.project'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
@@ -377,7 +377,7 @@ def test_audit_closed_pipe_is_no_traceback(tree: Path) -> None:
     """A reader that goes away, as head does, is not an error to print."""
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "mla_contract.cli", "explain"]
+    command = [sys.executable, "-m", "mla_contract.cli.main", "explain"]
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     os.close(write)

@@ -11,8 +11,8 @@ from mla_contract.audit.diff import Change, Kind, diff_profiles
 from mla_contract.audit.profile import fields_of, profile_tree, render_profile
 from mla_contract.audit.project import open_project
 from mla_contract.audit.source.tree import open_tree
-from mla_contract.contract.profiles import known_minors, load_profile
 from mla_contract.errors import InvalidContract
+from mla_contract.profiles import known_minors, load_profile
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tree"
 
@@ -170,7 +170,7 @@ def test_shipped_profiles_resolve_inherited_fields() -> None:
 @pytest.mark.slow
 def test_shipped_profile_is_what_the_sources_give(release_tree: Callable[[str], Path]) -> None:
     """A regenerated profile equals the shipped one to the letter."""
-    from mla_contract.contract import profiles
+    from mla_contract import profiles
 
     project = open_project(open_tree(release_tree("0.33.0")), release="0.33.0")
     shipped = Path(profiles.__file__).parent / "vllm-0.33.json"

@@ -13,7 +13,7 @@ from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.metadata import SparseMetadata
 from mla_contract.backends.sparse.workspace import LocalWorkspace
-from mla_contract.contract.clauses.clause import Tier
+from mla_contract.contract.clauses.clause import Level
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.corpus import conformance_batches, in_order
 from mla_contract.testing.records import Batch
@@ -72,7 +72,7 @@ def compare(rocm: RocmSparseBackend, cuda: CudaSparseBackend, of: Batch) -> None
     assert differences(our_indexer, their_indexer) == []
     for made, record in ((rocm, ours), (cuda, theirs), (rocm, our_indexer)):
         known = {"batch": of, "declaration": made.declaration, "facts": config.facts}
-        assert check_metadata(record, **known, tier=Tier.VALUES) == ()  # type: ignore[arg-type]
+        assert check_metadata(record, **known, level=Level.VALUES) == ()  # type: ignore[arg-type]
     if of.num_actual_tokens > MOST_TOKENS:
         return
     results = []

@@ -21,9 +21,9 @@ from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.guard import GuardedProvider
 from mla_contract.backends.sparse.indexer import GatheredKeys, IndexerInputs, SparseIndexer
 from mla_contract.backends.sparse.indexer_metadata import IndexerChunkRecord
-from mla_contract.backends.sparse.workspace import LocalWorkspace, workspace_evidence
-from mla_contract.contract.provider import ChunkLogits, SparseAttention, TopkRows
-from mla_contract.contract.workspace import WorkspacePlan
+from mla_contract.backends.sparse.workspace import LocalWorkspace, workspace_trace
+from mla_contract.contract.schema.provider import ChunkLogits, SparseAttention, TopkRows
+from mla_contract.contract.schema.workspace import WorkspacePlan
 from mla_contract.errors import ContractError
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.records import Batch
@@ -236,5 +236,5 @@ def test_under_reservation_is_a_breach_while_profiling() -> None:
     metadata = made.builder.build(layer.batch)
     total = made.indexer.scratch.total_bytes
     for reserved, codes in ((total // 2, {"MLA401"}), (total, set())):
-        found = check_metadata(metadata, batch=layer.batch, evidence=workspace_evidence(config, reserved))
+        found = check_metadata(metadata, batch=layer.batch, trace=workspace_trace(config, reserved))
         assert {one.code for one in found} == codes

@@ -10,13 +10,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from mla_contract.contract.axes import parse_shape
-from mla_contract.contract.batch import CommonBatch
-from mla_contract.contract.fast import structure_is_fine
-from mla_contract.contract.models import check_structure, model_of
-from mla_contract.contract.specs import TensorSpec, specs_of
-from mla_contract.contract.tiers import TIERS, members
-from mla_contract.contract.workspace import WorkspaceManager
+from mla_contract.contract.schema.batch import CommonBatch
+from mla_contract.contract.schema.tiers import TIERS, members
+from mla_contract.contract.schema.workspace import WorkspaceManager
+from mla_contract.contract.structure.axes import parse_shape
+from mla_contract.contract.structure.fast import structure_is_fine
+from mla_contract.contract.structure.models import check_structure, model_of
+from mla_contract.contract.structure.specs import TensorSpec, specs_of
 from mla_contract.errors import InvalidContract
 from mla_contract.runtime.check import protocol_of
 from tests.contract.clauses.cases import PLAIN, subject

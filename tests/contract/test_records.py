@@ -23,7 +23,7 @@ from mla_contract import (
     WorkspaceRequest,
     narrow,
 )
-from mla_contract.contract import narrow as narrow_module
+from mla_contract.contract.schema import narrow as narrow_module
 
 SHORT_INDPTR = Violation(
     code="MLA203",

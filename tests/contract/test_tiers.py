@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import mla_contract.contract as contract_package
+import mla_contract.contract.schema as contract_package
 from mla_contract import TIERS, CountsMetadata, InvalidContract, Member, claims, members, missing_members
-from mla_contract.contract.tiers import tier_protocol
+from mla_contract.contract.schema.tiers import tier_protocol
 
 COUNTS = ["num_reqs", "num_actual_tokens", "num_decodes", "num_prefills", "num_decode_tokens"]
 ALL_MEMBERS = [(tier, member) for tier, protocol in TIERS.items() for member in members(protocol).values()]

@@ -24,7 +24,7 @@ def dense_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class StepContext:
     """A sparse model, and what transformers says to the prompts of each smoke run on it.
 
     Attributes:
@@ -39,36 +39,36 @@ class Subject:
 
 
 @pytest.fixture(scope="session")
-def deepseek(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def deepseek(tmp_path_factory: pytest.TempPathFactory) -> StepContext:
     """Return a tiny random DeepSeek-V3.2."""
     return _asked(tmp_path_factory, PLAIN)
 
 
 @pytest.fixture(scope="session")
-def glm(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def glm(tmp_path_factory: pytest.TempPathFactory) -> StepContext:
     """Return a tiny random GLM-MoE-DSA."""
     return _asked(tmp_path_factory, GLM)
 
 
 @pytest.fixture(scope="session")
-def calm_deepseek(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def calm_deepseek(tmp_path_factory: pytest.TempPathFactory) -> StepContext:
     """Return a tiny DeepSeek-V3.2 whose answers survive rounding."""
     return _asked(tmp_path_factory, FP8, DOUBLED)
 
 
 @pytest.fixture(scope="session")
-def sparse_model(deepseek: Subject) -> Path:
+def sparse_model(deepseek: StepContext) -> Path:
     """Return the folder of a tiny random DeepSeek-V3.2."""
     return deepseek.model
 
 
-def _asked(factory: pytest.TempPathFactory, *smokes: Smoke) -> Subject:
+def _asked(factory: pytest.TempPathFactory, *smokes: Smoke) -> StepContext:
     """Write the model of smoke runs, and ask transformers, in one process."""
     _need_vllm()
     folder = factory.mktemp("models") / "sparse"
     questions = [question for smoke in smokes for question in smoke.questions()]
     answers = write_model(MODELS[smokes[0].model], folder, questions, calm=smokes[0].index_fp8)
-    return Subject(
+    return StepContext(
         folder,
         dict(zip(smokes, answers[::2], strict=True)),
         dict(zip(smokes, answers[1::2], strict=True)),

@@ -42,7 +42,7 @@ def site_of(name: str, folder: Path) -> Path:
 def run_engine(
     model: Path,
     mode: str = "",
-    tier: str = "",
+    level: str = "",
     site: Path | None = None,
     options: str = "{}",
     plugins: str | None = None,
@@ -52,14 +52,14 @@ def run_engine(
     Args:
         model: Folder of the model.
         mode: What ``MLA_CONTRACT_VALIDATE`` holds; unset when empty.
-        tier: What ``MLA_CONTRACT_TIER`` holds; unset when empty.
+        level: What ``MLA_CONTRACT_LEVEL`` holds; unset when empty.
         site: Folder with third-party packages.
         options: Options of the traffic, as JSON.
         plugins: What ``VLLM_PLUGINS`` holds; unset when None.
     """
     asked = {
         "MLA_CONTRACT_VALIDATE": mode or None,
-        "MLA_CONTRACT_TIER": tier or None,
+        "MLA_CONTRACT_LEVEL": level or None,
         "VLLM_PLUGINS": plugins,
         "PYTHONPATH": None if site is None else str(site),
     }

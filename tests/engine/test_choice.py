@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from mla_contract.adapters.vllm import choice
-from mla_contract.adapters.vllm.plugin import platform, register
+from mla_contract.backends import choice
 from mla_contract.errors import InvalidContract
+from mla_contract.plugin.entry import platform, register
 
 LOADED = """
 import sys
-from mla_contract.adapters.vllm.plugin import platform, register
+from mla_contract.plugin.entry import platform, register
 register()
 print(platform(), sorted({"torch", "vllm", "numpy"} & {name.partition(".")[0] for name in sys.modules}))
 """

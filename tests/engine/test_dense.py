@@ -12,13 +12,13 @@ from tests.engine.runs import run_engine
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("tier", ["structural", "values"])
-def test_engine_of_vllms_dense_backend_has_no_violation(dense_model: Path, tier: str) -> None:
+@pytest.mark.parametrize("level", ["structural", "values"])
+def test_engine_of_vllms_dense_backend_has_no_violation(dense_model: Path, level: str) -> None:
     """Chunked and mixed steps of the in-tree CPU backend pass in ``error``, and the tokens are those without us."""
-    run = run_engine(dense_model, "error", tier)
+    run = run_engine(dense_model, "error", level)
     assert run.outcome["error"] == "", run.outcome["message"]
     (armed,) = run.lines_of("metadata contract armed")
-    assert f"mode error, tier {tier}, vLLM 0.32" in armed
+    assert f"mode error, level {level}, vLLM 0.32" in armed
     assert "profile 0.32" in armed
     assert "AttentionGroup.build_metadata" in armed
     (seen,) = run.lines_of("MLACommonMetadata  broken: ")

@@ -36,7 +36,7 @@ def test_broken_backend_in_error_mode_is_stopped_by_name(dense_model: Path, site
 
 def test_broken_backend_is_found_by_the_audit(release_tree: Callable[[str], Path]) -> None:
     """The audit names class, field, reader and line from the sources alone."""
-    command = [sys.executable, "-m", "mla_contract.cli", "audit", str(release_tree("0.32.0"))]
+    command = [sys.executable, "-m", "mla_contract.cli.main", "audit", str(release_tree("0.32.0"))]
     command += ["--plugin", str(PACKAGES["broken_backend"]), "--select", "missing-field"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 1, done.stderr
@@ -53,7 +53,7 @@ def test_broken_backend_is_found_by_the_seam(tmp_path: Path) -> None:
     found = []
     for name in ("broken_backend.metadata:LeanMLAMetadata", "good:Metadata"):
         seam = tmp_path / "seam.py"
-        command = [sys.executable, "-m", "mla_contract.cli", "seam", name, "--output", str(seam)]
+        command = [sys.executable, "-m", "mla_contract.cli.main", "seam", name, "--output", str(seam)]
         subprocess.run(command, check=True, capture_output=True, timeout=100)
         checker = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "seam.py"]
         done = subprocess.run(
@@ -98,7 +98,7 @@ def test_stale_rows_without_validator_give_silently_other_tokens(
 
 
 def test_stale_rows_in_warn_mode_are_named(dense_model: Path, site: Callable[[str], Path]) -> None:
-    """The values tier names the field, the row's length and the stale one; the structural tier cannot see it."""
+    """The values level names the field, the row's length and the stale one; the structural level cannot see it."""
     run = run_engine(dense_model, "warn", "values", site("stale_rows_backend"))
     assert run.outcome["error"] == ""
     (first,) = [line for line in run.lines_of("MLA333 MLACommonMetadata.decode.seq_lens:") if "WARNING" in line]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from mla_contract.adapters.vllm import installed
-from mla_contract.cli import app
+from mla_contract.cli.main import app
+from mla_contract.profiles import installed
 from mla_contract.testing.engine.oracle import Answer
 from mla_contract.testing.engine.processes import Run
 from mla_contract.testing.engine.smoke import (

@@ -14,12 +14,12 @@ pytestmark = pytest.mark.slow
 OPTIONS = '{"max_tokens": 12, "block_size": 64, "num_blocks": 64}'
 
 
-@pytest.mark.parametrize("tier", ["structural", "values"])
+@pytest.mark.parametrize("level", ["structural", "values"])
 def test_engine_of_vllms_sparse_builders_has_no_violation(
-    sparse_model: Path, site: Callable[[str], Path], tier: str
+    sparse_model: Path, site: Callable[[str], Path], level: str
 ) -> None:
     """Every build of both builders passes in ``error``, with chunked prompts and mixed steps."""
-    run = run_engine(sparse_model, "error", tier, site("in_tree_sparse"), OPTIONS)
+    run = run_engine(sparse_model, "error", level, site("in_tree_sparse"), OPTIONS)
     assert run.outcome["error"] == "", run.outcome["message"]
     steps = str(run.outcome["steps"][0])
     (indexer,) = run.lines_of("DeepseekV32IndexerMetadata  broken: ")

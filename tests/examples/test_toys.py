@@ -12,7 +12,7 @@ from examples.toy_backend.backend import Target, ToyMetadata, toy
 from examples.toy_provider.provider import ToyProvider
 from mla_contract.backends.kernels import registry
 from mla_contract.backends.kernels.reference import ReferenceProvider
-from mla_contract.contract.provider import MapSlots, TopkRows
+from mla_contract.contract.schema.provider import MapSlots, TopkRows
 from mla_contract.errors import NoProvider
 from mla_contract.testing.conformance import CHECKS, run_check
 from mla_contract.testing.corpus import conformance_batches

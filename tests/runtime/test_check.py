@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from mla_contract import SparseMLAMetadata
-from mla_contract.contract.clauses.clause import Tier
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.clauses.host import capturing
-from mla_contract.contract.views import context_view, subjects_of
+from mla_contract.contract.clauses.clause import Level
+from mla_contract.contract.step.facts import Facts
+from mla_contract.contract.step.host import capturing
+from mla_contract.contract.step.views import context_view, subjects_of
 from mla_contract.errors import ContractError
 from mla_contract.runtime import (
     Tally,
@@ -44,13 +44,13 @@ def fresh_tally() -> Iterator[None]:
     tally().clear()
 
 
-@pytest.mark.parametrize("tier", list(Tier))
+@pytest.mark.parametrize("level", list(Level))
 @pytest.mark.parametrize("kind", KINDS)
-def test_check_metadata_of_valid_record_finds_nothing(kind: str, tier: Tier) -> None:
-    """A consistent record of each kind is accepted in both tiers, with its batch."""
+def test_check_metadata_of_valid_record_finds_nothing(kind: str, level: Level) -> None:
+    """A consistent record of each kind is accepted in both levels, with its batch."""
     made = subject(kind)
-    assert check_metadata(made.metadata, batch=made.batch, facts=PLAIN, tier=tier) == ()
-    validate_metadata(made.metadata, batch=made.batch, facts=PLAIN, tier=tier)
+    assert check_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=level) == ()
+    validate_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=level)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,18 +109,18 @@ def test_report_names_what_was_not_decided() -> None:
     """Without a batch most clauses are skipped, each with its reason; silence is no pass."""
     made = subject()
     alone = report_metadata(made.metadata)
-    full = report_metadata(made.metadata, batch=made.batch, facts=PLAIN, tier=Tier.VALUES)
+    full = report_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=Level.VALUES)
     assert "batch" in alone.skipped["Sparse"]["MLA209"]
     assert set(full.held["Sparse"]) > set(alone.held["Sparse"])
     assert alone.device_reads == 0 < full.device_reads
 
 
 def test_report_during_capture_reads_nothing() -> None:
-    """The values tier is refused while a stream is captured."""
+    """The values level is refused while a stream is captured."""
     made = subject()
     with capturing():
-        report = report_metadata(made.metadata, batch=made.batch, facts=PLAIN, tier=Tier.VALUES)
-        assert check_metadata(made.metadata, batch=made.batch, facts=PLAIN, tier=Tier.VALUES) == ()
+        report = report_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=Level.VALUES)
+        assert check_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=Level.VALUES) == ()
     assert report.device_reads == 0 and "stream capture" in report.skipped["Sparse"].values()
 
 
@@ -209,10 +209,10 @@ HOSTILE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=list(HOSTILE))
-@pytest.mark.parametrize("tier", list(Tier))
-def test_warn_never_raises_whatever_the_object(make: Callable[[], Any], tier: Tier) -> None:
+@pytest.mark.parametrize("level", list(Level))
+def test_warn_never_raises_whatever_the_object(make: Callable[[], Any], level: Level) -> None:
     """In ``warn`` the result of a build is returned, even when looking at it raises."""
-    with validating("warn", tier.value):
+    with validating("warn", level.value):
 
         @validated(SparseMLAMetadata)
         def build(batch: object) -> Any:
@@ -231,7 +231,7 @@ def test_check_metadata_changes_and_keeps_nothing(kind: str) -> None:
         if spoil:
             made.metadata.num_prefills += 1
         before, count = copy.deepcopy(made.metadata), sys.getrefcount(made.metadata)
-        found = check_metadata(made.metadata, batch=made.batch, facts=PLAIN, tier=Tier.VALUES)
+        found = check_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=Level.VALUES)
         assert bool(found) == spoil
         tally().add(found)
         after = sys.getrefcount(made.metadata)
@@ -292,11 +292,11 @@ def test_validated_finds_the_batch_and_the_facts_of_the_builder() -> None:
 
 
 def test_check_metadata_of_meta_tensors_reads_nothing() -> None:
-    """Arrays without storage pass the structural tier, and do not crash the values tier."""
+    """Arrays without storage pass the structural level, and do not crash the values level."""
     made = subject()
     for name in ("block_table", "req_id_per_token", "query_start_loc", "slot_mapping", "seq_lens"):
         setattr(made.metadata, name, getattr(made.metadata, name).to("meta"))
     made.metadata.prefill = None
     assert check_metadata(made.metadata, SparseMLAMetadata) == ()
-    report_metadata(made.metadata, SparseMLAMetadata, tier=Tier.VALUES)
+    report_metadata(made.metadata, SparseMLAMetadata, level=Level.VALUES)
     assert made.metadata.block_table.device == torch.device("meta")

@@ -1,4 +1,4 @@
-"""Modes and tiers: words, environment, nesting, and off means off."""
+"""Modes and levels: words, environment, nesting, and off means off."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mla_contract import SparseMLAMetadata, narrow
-from mla_contract.contract import narrow as narrow_module
-from mla_contract.contract.clauses.clause import Tier
+from mla_contract.contract.clauses.clause import Level
+from mla_contract.contract.schema import narrow as narrow_module
 from mla_contract.errors import ContractError, InvalidContract
 from mla_contract.runtime import Mode, Settings, current_settings, validated, validating
 from tests.contract.clauses.cases import subject
@@ -20,16 +20,16 @@ from tests.contract.clauses.cases import subject
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the variables."""
     monkeypatch.delenv("MLA_CONTRACT_VALIDATE", raising=False)
-    monkeypatch.delenv("MLA_CONTRACT_TIER", raising=False)
+    monkeypatch.delenv("MLA_CONTRACT_LEVEL", raising=False)
 
 
 def test_current_settings_by_default_are_off() -> None:
     """Nothing set means off, structural."""
-    assert current_settings() == Settings(Mode.OFF, Tier.STRUCTURAL)
+    assert current_settings() == Settings(Mode.OFF, Level.STRUCTURAL)
 
 
 @pytest.mark.parametrize(
-    ("variable", "known"), [("MLA_CONTRACT_VALIDATE", "warn, error"), ("MLA_CONTRACT_TIER", "structural, values")]
+    ("variable", "known"), [("MLA_CONTRACT_VALIDATE", "warn, error"), ("MLA_CONTRACT_LEVEL", "structural, values")]
 )
 def test_current_settings_of_unknown_word_list_the_known(
     monkeypatch: pytest.MonkeyPatch, variable: str, known: str
@@ -43,15 +43,15 @@ def test_current_settings_of_unknown_word_list_the_known(
 def test_current_settings_read_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both variables are read."""
     monkeypatch.setenv("MLA_CONTRACT_VALIDATE", "warn")
-    monkeypatch.setenv("MLA_CONTRACT_TIER", "values")
-    assert current_settings() == Settings(Mode.WARN, Tier.VALUES)
+    monkeypatch.setenv("MLA_CONTRACT_LEVEL", "values")
+    assert current_settings() == Settings(Mode.WARN, Level.VALUES)
 
 
 def test_validating_nests_and_restores() -> None:
     """The innermost block counts; leaving it, also by an error, restores the outer one."""
     with validating("warn"):
         with validating("error", "values"):
-            assert current_settings() == Settings(Mode.ERROR, Tier.VALUES)
+            assert current_settings() == Settings(Mode.ERROR, Level.VALUES)
         with pytest.raises(KeyError), validating(""):
             assert current_settings().mode is Mode.OFF
             raise KeyError
@@ -91,7 +91,9 @@ def test_narrow_while_armed_checks_and_returns_the_object() -> None:
 def test_environment_arms_narrow_on_import() -> None:
     """Importing the package with the variable set arms the hook; without it nothing is armed."""
     program = (
-        "import mla_contract.runtime; from mla_contract.contract import narrow; print(narrow.validator is not None)"
+        "import mla_contract.runtime\n"
+        "from mla_contract.contract.schema import narrow\n"
+        "print(narrow.validator is not None)"
     )
     for mode, armed in (("warn", "True"), ("", "False")):
         environment = {"MLA_CONTRACT_VALIDATE": mode, "PATH": "", "PYTHONPATH": ":".join(sys.path)}

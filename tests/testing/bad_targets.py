@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from mla_contract.testing.field_faults import without
 from mla_contract.testing.lowering import Kind
 from mla_contract.testing.targets import ReferenceTarget
+from tests.lab.field_faults import without
 
 
 def good() -> ReferenceTarget:

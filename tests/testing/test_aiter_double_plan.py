@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from mla_contract.backends.rocm_sparse.aiter_provider import AiterProvider, DeviceInfo, allocate_work
+from mla_contract.backends.kernels.aiter import AiterProvider, DeviceInfo, allocate_work
 from mla_contract.contract.clauses.work_plan import check_work_metadata
-from mla_contract.contract.persistent_work import WorkBuffers, WorkConfig
-from mla_contract.contract.provider import FillWork, SizeWork
+from mla_contract.contract.schema.persistent_work import WorkBuffers, WorkConfig
+from mla_contract.contract.schema.provider import FillWork, SizeWork
 from mla_contract.testing.aiter_double import install
 
 BF16, FNUZ = torch.bfloat16, torch.float8_e4m3fnuz

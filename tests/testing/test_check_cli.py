@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from mla_contract.cli import app
+from mla_contract.cli.main import app
 from mla_contract.testing import scoreboard
 from mla_contract.testing.corpus import conformance_batches
 
@@ -49,7 +49,7 @@ def test_check_of_good_target_exits_with_0() -> None:
 def test_check_with_verbose_says_why_clauses_were_skipped() -> None:
     """Every skipped clause has its reason."""
     done = RUNNER.invoke(app, ["check", "tests.testing.bad_targets:good", "--verbose"])
-    assert "MLA401 skipped: needs evidence.workspace" in done.output
+    assert "MLA401 skipped: needs trace.workspace" in done.output
 
 
 def test_check_of_unknown_target_exits_with_2() -> None:

@@ -7,15 +7,16 @@ import os
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 
-from mla_contract.contract.clauses.clause import Tier
+from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.clauses.judge import judge
-from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.violation import Violation
-from mla_contract.testing.draws import Chooser, draw_legal
-from mla_contract.testing.faults import PlantedFault, check_subject
 from mla_contract.testing.lowering import Kind
-from mla_contract.testing.strategies import NearlyLegal, known_faults, legal_lens, legal_subjects, nearly_legal
-from mla_contract.testing.survey import survey_legal
+from mla_contract.testing.random_batches import Chooser, draw_legal
+from mla_contract.testing.strategies import legal_lens, legal_subjects
+from tests.lab.bulk_run import survey_legal
+from tests.lab.faults import PlantedFault, check_subject
+from tests.lab.strategies import NearlyLegal, known_faults, nearly_legal
 
 COUNT = int(os.environ.get("MLA_CONTRACT_SURVEY", "3000"))
 """Batches of the bulk run; the figure of the project, 100,000, takes some ten minutes."""
@@ -24,7 +25,7 @@ slow_to_draw = settings(deadline=None, max_examples=60, suppress_health_check=li
 
 
 def test_survey_of_legal_batches_finds_nothing() -> None:
-    """Not one of the seeded random batches is reported, in either tier, and all kinds of record are among them."""
+    """Not one of the seeded random batches is reported, in either level, and all kinds of record are among them."""
     found = survey_legal(COUNT)
     assert not found.codes, "\n".join(found.examples)
     assert set(found.batches) == {kind.value for kind in Kind}
@@ -56,9 +57,9 @@ def test_draws_reach_every_feature() -> None:
 
 @slow_to_draw
 @given(legal_subjects())
-def test_legal_subject_breaks_no_clause(subject: Subject) -> None:
+def test_legal_subject_breaks_no_clause(subject: StepContext) -> None:
     """Whatever Hypothesis makes of the same generator is legal by the slow path as well."""
-    assert judge(subject, Tier.VALUES).violations == ()
+    assert judge(subject, Level.VALUES).violations == ()
 
 
 @given(legal_lens(threshold=2))
@@ -73,8 +74,8 @@ def test_legal_lens_are_lengths_of_one_batch(lens: tuple[tuple[int, ...], tuple[
 def test_nearly_legal_subject_is_reported_at_its_fault(drawn: NearlyLegal) -> None:
     """A mechanical fault in a random batch is reported under its code and at its field, and its twin is accepted."""
     found = drawn.detection()
-    assert found.tier is Tier.STRUCTURAL, (drawn.fault, [violation.one_line() for violation in found.violations])
-    assert check_subject(drawn.fault.subject(), Tier.VALUES, drawn.fault.protocol) == ()
+    assert found.level is Level.STRUCTURAL, (drawn.fault, [violation.one_line() for violation in found.violations])
+    assert check_subject(drawn.fault.subject(), Level.VALUES, drawn.fault.protocol) == ()
 
 
 @slow_to_draw

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mla_contract.contract.claims import aiter, core, counts, of, sparse
+from mla_contract.contract.schema.claims import aiter, core, counts, of, sparse
 
 
 @dataclass

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from mla_contract.contract.claims import aiter, core, counts, of, sparse
+from mla_contract.contract.schema.claims import aiter, core, counts, of, sparse
 
 
 @dataclass

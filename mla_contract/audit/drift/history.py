@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-_PROFILES = "mla_contract.contract.profiles"
+_PROFILES = "mla_contract.profiles"
 
 
 @cache

@@ -11,8 +11,8 @@ from torch import Tensor
 from mla_contract.backends.cuda_sparse.metadata import CudaSparseMetadata
 from mla_contract.backends.kernels import registry
 from mla_contract.backends.sparse.attention import SparseAttentionOp
-from mla_contract.contract.provider import KernelProvider, SparseAttention
-from mla_contract.contract.workspace import WorkspaceManager
+from mla_contract.contract.schema.provider import KernelProvider, SparseAttention
+from mla_contract.contract.schema.workspace import WorkspaceManager
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig

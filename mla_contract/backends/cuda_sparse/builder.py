@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from mla_contract.backends.sparse.config import SparseConfig
-    from mla_contract.contract.provider import KernelProvider
+    from mla_contract.contract.schema.provider import KernelProvider
 
 
 class CudaSparseBuilder(SparseBuilder[CudaSparseMetadata]):

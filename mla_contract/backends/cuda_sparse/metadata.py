@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mla_contract.backends.sparse.metadata import SparseMetadata
-from mla_contract.contract import claims
+from mla_contract.contract.schema import claims
 
 
 @dataclass(kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from mla_contract.contract.arrays import describe
-from mla_contract.contract.provider import Operation
+from mla_contract.contract.schema.provider import Operation
+from mla_contract.contract.structure.arrays import describe
 
 
 def describe_inputs(inputs: Operation[Any]) -> dict[str, object]:

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from mla_contract.backends.kernels.describe import describe_inputs
-from mla_contract.contract.arrays import is_array
-from mla_contract.contract.provider import KernelProvider, Operation
+from mla_contract.contract.schema.provider import KernelProvider, Operation
+from mla_contract.contract.structure.arrays import is_array
 from mla_contract.errors import NoProvider
 
 R = TypeVar("R")
@@ -22,7 +22,7 @@ ENVIRONMENT = "MLA_CONTRACT_PROVIDER"
 
 HOMES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "aiter": ("mla_contract.backends.rocm_sparse.aiter_provider", "AiterProvider"),
+        "aiter": ("mla_contract.backends.kernels.aiter", "AiterProvider"),
         "triton": ("mla_contract.backends.kernels.triton", "TritonProvider"),
         "reference": ("mla_contract.backends.kernels.reference", "ReferenceProvider"),
     }

@@ -8,7 +8,7 @@ from torch import Tensor
 from mla_contract.backends.kernels import registry
 from mla_contract.backends.rocm_sparse.metadata import RocmSparseMetadata
 from mla_contract.backends.sparse.attention import SparseAttentionOp
-from mla_contract.contract.provider import SparseAttention
+from mla_contract.contract.schema.provider import SparseAttention
 
 
 class RocmSparseAttention(SparseAttentionOp):

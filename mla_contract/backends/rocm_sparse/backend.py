@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from mla_contract.backends.rocm_sparse.attention import RocmSparseAttention
 from mla_contract.backends.rocm_sparse.builder import RocmSparseBuilder
 from mla_contract.backends.sparse.backend import SparseBackend, sparse_declaration
-from mla_contract.contract.declaration import BackendDeclaration, MultipleOf
+from mla_contract.contract.schema.declaration import BackendDeclaration, MultipleOf
 
 if TYPE_CHECKING:
     import torch
 
     from mla_contract.backends.sparse.config import SparseConfig
-    from mla_contract.contract.provider import KernelProvider
-    from mla_contract.contract.workspace import WorkspaceManager
+    from mla_contract.contract.schema.provider import KernelProvider
+    from mla_contract.contract.schema.workspace import WorkspaceManager
 
 NAME = "ROCM_AITER_MLA_SPARSE"
 

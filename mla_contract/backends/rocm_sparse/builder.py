@@ -15,7 +15,7 @@ from mla_contract.backends.sparse.step import Step
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
-    from mla_contract.contract.provider import KernelProvider
+    from mla_contract.contract.schema.provider import KernelProvider
 
 
 class RocmSparseBuilder(SparseBuilder[RocmSparseMetadata]):

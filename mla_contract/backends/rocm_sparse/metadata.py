@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.sparse.metadata import SparseMetadata
-from mla_contract.contract import claims
-from mla_contract.contract.persistent_work import WorkBuffers
+from mla_contract.contract.schema import claims
+from mla_contract.contract.schema.persistent_work import WorkBuffers
 
 
 @dataclass(kw_only=True)

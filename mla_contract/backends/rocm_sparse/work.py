@@ -12,9 +12,9 @@ from torch import Tensor
 
 from mla_contract.adapters.arrays import Int32Array
 from mla_contract.backends.kernels import registry
-from mla_contract.contract.clauses.evidence import Reuse
-from mla_contract.contract.persistent_work import WorkBuffers, WorkConfig, WorkSizes
-from mla_contract.contract.provider import FillWork, KernelProvider, SizeWork
+from mla_contract.contract.schema.persistent_work import WorkBuffers, WorkConfig, WorkSizes
+from mla_contract.contract.schema.provider import FillWork, KernelProvider, SizeWork
+from mla_contract.contract.step.trace import Reuse
 from mla_contract.errors import InvalidContract
 
 if TYPE_CHECKING:

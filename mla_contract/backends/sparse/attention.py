@@ -10,9 +10,9 @@ from torch import Tensor
 from mla_contract.backends.kernels import registry
 from mla_contract.backends.sparse.metadata import SparseMetadata
 from mla_contract.backends.sparse.workspace import plan_workspace, take
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.provider import KernelProvider, MapSlots
-from mla_contract.contract.workspace import WorkspaceManager
+from mla_contract.contract.schema.provider import KernelProvider, MapSlots
+from mla_contract.contract.schema.workspace import WorkspaceManager
+from mla_contract.contract.step.facts import Facts
 from mla_contract.runtime.check import validate_metadata
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mla_contract.backends.sparse.indexer import SparseIndexer
-from mla_contract.contract.declaration import BackendDeclaration, LseBase, MultipleOf, MultiTokenDecode, Routing
+from mla_contract.contract.schema.declaration import BackendDeclaration, LseBase, MultipleOf, MultiTokenDecode, Routing
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.attention import SparseAttentionOp
     from mla_contract.backends.sparse.builder import SparseBuilder
     from mla_contract.backends.sparse.config import SparseConfig
     from mla_contract.backends.sparse.metadata import SparseMetadata
-    from mla_contract.contract.provider import KernelProvider
+    from mla_contract.contract.schema.provider import KernelProvider
 
 Builder = TypeVar("Builder", bound="SparseBuilder[SparseMetadata]", covariant=True)
 Attention = TypeVar("Attention", bound="SparseAttentionOp", covariant=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mla_contract.backends.sparse.config import SparseConfig
     from mla_contract.backends.sparse.indexer_metadata import SparseIndexerMetadata
-    from mla_contract.contract.batch import CommonBatch
+    from mla_contract.contract.schema.batch import CommonBatch
 
 M_co = TypeVar("M_co", bound=SparseMetadata, covariant=True)
 

@@ -10,8 +10,8 @@ import torch
 from mla_contract.adapters.fields import Capacity
 from mla_contract.adapters.plan import PlanConfig
 from mla_contract.adapters.release import NEWEST
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.provider import IndexerCacheFormat
+from mla_contract.contract.schema.provider import IndexerCacheFormat
+from mla_contract.contract.step.facts import Facts
 from mla_contract.errors import InvalidContract
 
 

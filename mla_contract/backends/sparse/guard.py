@@ -6,10 +6,10 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from mla_contract.contract.clauses import registry as clauses
-from mla_contract.contract.clauses.evidence import Evidence, Workspace
-from mla_contract.contract.clauses.subject import Subject
-from mla_contract.contract.provider import ChunkLogits, GatherIndexerK, KernelProvider, Operation
+from mla_contract.contract.clauses.judge import all_clauses as clauses
+from mla_contract.contract.schema.provider import ChunkLogits, GatherIndexerK, KernelProvider, Operation
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.trace import BuildTrace, Workspace
 from mla_contract.contract.violation import Violation
 from mla_contract.errors import ContractError
 
@@ -60,7 +60,7 @@ class GuardedProvider:
         if self._reserved.holds(keys):
             return
         space = Workspace(sites=frozenset({"indexer keys"}), planned_sites=frozenset())
-        subject = Subject(evidence=Evidence(workspace=space))
+        subject = StepContext(trace=BuildTrace(workspace=space))
         raise ContractError(
             violations=[one for rule in clauses() if rule.id == "MLA405" for one in rule.check(subject)]
         )

@@ -15,8 +15,7 @@ from mla_contract.backends.sparse.indexer_metadata import (
     SparseIndexerMetadata,
 )
 from mla_contract.backends.sparse.workspace import plan_workspace, take
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.provider import (
+from mla_contract.contract.schema.provider import (
     ChunkLogits,
     GatherIndexerK,
     KernelProvider,
@@ -24,7 +23,8 @@ from mla_contract.contract.provider import (
     TopkRows,
     WriteIndexerK,
 )
-from mla_contract.contract.workspace import WorkspaceManager
+from mla_contract.contract.schema.workspace import WorkspaceManager
+from mla_contract.contract.step.facts import Facts
 from mla_contract.runtime.check import validate_metadata
 
 if TYPE_CHECKING:

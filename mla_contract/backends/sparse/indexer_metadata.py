@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from mla_contract.adapters.decode import DecodePlan
     from mla_contract.backends.sparse.config import SparseConfig
     from mla_contract.backends.sparse.step import Step
-    from mla_contract.contract.batch import CommonBatch
-    from mla_contract.contract.indexer import IndexerMetadata
+    from mla_contract.contract.schema.batch import CommonBatch
+    from mla_contract.contract.schema.indexer import IndexerMetadata
 
 
 @dataclass(kw_only=True)

@@ -17,7 +17,7 @@ from mla_contract.backends.sparse.step import Step
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
-    from mla_contract.contract.batch import CommonBatch
+    from mla_contract.contract.schema.batch import CommonBatch
 
 LOWERED = (
     "sparse_start_loc",

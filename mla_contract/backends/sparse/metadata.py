@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from mla_contract.contract import claims
+from mla_contract.contract.schema import claims
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.prefill import SparsePrefill
-    from mla_contract.contract.decode import DecodeMetadata
+    from mla_contract.contract.schema.decode import DecodeMetadata
 
 
 @dataclass(kw_only=True)

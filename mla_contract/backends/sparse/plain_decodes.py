@@ -19,7 +19,7 @@ from mla_contract.backends.sparse.step import Step
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
-    from mla_contract.contract.batch import CommonBatch
+    from mla_contract.contract.schema.batch import CommonBatch
 
 SHORTEST = 2
 """Tokens of a sequence that has context and one more; 0 is padding, and 1 is a prompt, which stands elsewhere."""

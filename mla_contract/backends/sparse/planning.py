@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mla_contract.backends.sparse.config import SparseConfig
-    from mla_contract.contract.batch import CommonBatch
+    from mla_contract.contract.schema.batch import CommonBatch
 
 
 def plan_of(batch: CommonBatch, config: SparseConfig, *, indexer: bool = True) -> BatchPlan:

@@ -14,8 +14,8 @@ from mla_contract.adapters.context_packed import ContextChunkPlan, PackedContext
 from mla_contract.errors import InvalidContract
 
 if TYPE_CHECKING:
-    from mla_contract.contract.batch import CommonBatch
-    from mla_contract.contract.prefill import DensePrefillMetadata
+    from mla_contract.contract.schema.batch import CommonBatch
+    from mla_contract.contract.schema.prefill import DensePrefillMetadata
 
 Span: TypeAlias = tuple[int, int]
 """Begin and end of rows."""

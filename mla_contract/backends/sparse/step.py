@@ -16,7 +16,7 @@ from mla_contract.backends.sparse.prefill import SparsePrefill
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
-    from mla_contract.contract.batch import CommonBatch
+    from mla_contract.contract.schema.batch import CommonBatch
 
 
 @dataclass(slots=True, eq=False)

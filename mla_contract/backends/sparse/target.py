@@ -11,11 +11,11 @@ from mla_contract.backends.sparse.backend import sparse_declaration
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.indexer_metadata import SparseIndexerMetadata
 from mla_contract.backends.sparse.lowering import Lowering
-from mla_contract.contract.declaration import BackendDeclaration, MultipleOf
+from mla_contract.contract.schema.declaration import BackendDeclaration, MultipleOf
 
 if TYPE_CHECKING:
-    from mla_contract.contract.batch import CommonBatch
-    from mla_contract.contract.clauses.facts import Facts
+    from mla_contract.contract.schema.batch import CommonBatch
+    from mla_contract.contract.step.facts import Facts
 
 TESTED = SparseConfig(
     max_num_seqs=256,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mla_contract.contract.clauses.evidence import Evidence, Slot, Workspace
-from mla_contract.contract.provider import padded_columns
-from mla_contract.contract.workspace import ALIGNMENT_BYTES, WorkspaceManager, WorkspacePlan, WorkspaceRequest
+from mla_contract.contract.schema.provider import padded_columns
+from mla_contract.contract.schema.workspace import ALIGNMENT_BYTES, WorkspaceManager, WorkspacePlan, WorkspaceRequest
+from mla_contract.contract.step.trace import BuildTrace, Lane, Workspace
 from mla_contract.errors import InvalidContract
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def attention_rows(config: SparseConfig) -> int:
     return config.decode_rows if all_dense else config.token_rows
 
 
-def workspace_evidence(config: SparseConfig, reserved_bytes: int, ubatch: int = 0) -> Evidence:
+def workspace_trace(config: SparseConfig, reserved_bytes: int, ubatch: int = 0) -> BuildTrace:
     """Return what the workspace clauses compare: the bytes that somebody reserved, and those that the run asks for.
 
     Args:
@@ -85,9 +85,11 @@ def workspace_evidence(config: SparseConfig, reserved_bytes: int, ubatch: int = 
         reserved_bytes: Bytes reserved while profiling.
         ubatch: The micro-batch.
     """
-    slot = Slot(ubatch, "sparse")
+    slot = Lane(ubatch, "sparse")
     needed = plan_workspace(config).total_bytes
-    return Evidence(workspace=Workspace(reserved_bytes={slot: reserved_bytes}, needed_bytes={slot: needed}, slack=1.25))
+    return BuildTrace(
+        workspace=Workspace(reserved_bytes={slot: reserved_bytes}, needed_bytes={slot: needed}, slack=1.25)
+    )
 
 
 def _key_dtype(config: SparseConfig) -> str:

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from mla_contract.adapters.vllm.choice import index_cache
-from mla_contract.adapters.vllm.installed import installed_release
+from mla_contract.backends.choice import index_cache
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.vllm.providers import plans_work
-from mla_contract.contract.persistent_work import WorkConfig
-from mla_contract.contract.provider import IndexerCacheFormat, KeyLayout
+from mla_contract.contract.schema.persistent_work import WorkConfig
+from mla_contract.contract.schema.provider import IndexerCacheFormat, KeyLayout
 from mla_contract.errors import InvalidContract
+from mla_contract.profiles.installed import installed_release
 
 SHUFFLE_TILE = 16
 """Tokens of a tile of the shuffled key layout: a cache block must hold whole tiles."""

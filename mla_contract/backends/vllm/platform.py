@@ -9,7 +9,7 @@ from typing import Any
 
 from vllm.platforms.cpu import CpuPlatform
 
-from mla_contract.adapters.vllm.choice import chosen_backend
+from mla_contract.backends.choice import chosen_backend
 
 BLOCK_SIZE = 64
 """Tokens of a cache block where none is asked for: the only size of vLLM's indexer on the CPU."""

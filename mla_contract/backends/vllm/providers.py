@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mla_contract.backends.kernels import registry
-from mla_contract.contract.provider import SizeWork
+from mla_contract.contract.schema.provider import SizeWork
 from mla_contract.errors import NoProvider
 
 if TYPE_CHECKING:
-    from mla_contract.contract.persistent_work import WorkConfig
-    from mla_contract.contract.provider import KernelProvider
+    from mla_contract.contract.schema.persistent_work import WorkConfig
+    from mla_contract.contract.schema.provider import KernelProvider
 
 _given: Sequence[KernelProvider] | None = None
 

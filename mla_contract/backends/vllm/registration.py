@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mla_contract.adapters.vllm.choice import BACKENDS
+from mla_contract.backends.choice import BACKENDS
 from mla_contract.errors import InvalidContract
 
 _registered: tuple[str, str] | None = None

@@ -10,7 +10,7 @@ from mla_contract.backends.sparse.workspace import LocalWorkspace
 if TYPE_CHECKING:
     import torch
 
-    from mla_contract.contract.workspace import WorkspaceManager
+    from mla_contract.contract.schema.workspace import WorkspaceManager
 
 
 def workspace(device: torch.device | str) -> WorkspaceManager:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.step.context import StepContext
 
 
 @clause(
@@ -16,7 +16,7 @@ from mla_contract.contract.clauses.subject import Subject
     example="qsl=[0,4,2]",
     help="build query_start_loc as the prefix sum of the query lengths",
 )
-def check_start_loc_order(subject: Subject) -> Found:
+def check_start_loc_order(subject: StepContext) -> Found:
     """Check ``query_start_loc_cpu`` by itself."""
     start_loc, lens = subject.start_loc, subject.query_lens
     if start_loc is None or lens is None:
@@ -39,7 +39,7 @@ def check_start_loc_order(subject: Subject) -> Found:
     example="num_reqs=2, num_actual_tokens=1, qsl=[0,1,2]",
     help="hand the builder requests and tokens of one padding",
 )
-def check_token_total(subject: Subject) -> Found:
+def check_token_total(subject: StepContext) -> Found:
     """Check the batch's total against its offsets."""
     start_loc, tokens = subject.start_loc, subject.num_tokens
     if start_loc is None or tokens is None or not len(start_loc):
@@ -59,7 +59,7 @@ def check_token_total(subject: Subject) -> Found:
     example="live 1, bucket 4, qsl=[0,1,9,17,25], s=[5,0,0,0], max_query_len=2",
     help="repeat the last live offset in the padded tail at every step",
 )
-def check_padding_queries(subject: Subject) -> Found:
+def check_padding_queries(subject: StepContext) -> Found:
     """Check the query lengths of requests whose bound is 0."""
     lens, upper = subject.query_lens, subject.upper_lens
     if lens is None or upper is None:
@@ -91,7 +91,7 @@ def check_padding_queries(subject: Subject) -> Found:
     example="q=[4], s=[3]",
     help="the bound counts cached and new tokens",
 )
-def check_upper_covers_query(subject: Subject) -> Found:
+def check_upper_covers_query(subject: StepContext) -> Found:
     """Check the host bound against the query lengths."""
     upper, context = subject.upper_lens, subject.context_lens
     if upper is None or context is None:
@@ -120,7 +120,7 @@ def check_upper_covers_query(subject: Subject) -> Found:
     example="q=[1,8], max_query_len=2",
     help="recompute the maximum after padding",
 )
-def check_max_query_len(subject: Subject) -> Found:
+def check_max_query_len(subject: StepContext) -> Found:
     """Check the stated maximum of the batch."""
     if subject.query_lens is None:
         return lacks("batch.query_start_loc_cpu")
@@ -139,7 +139,7 @@ def check_max_query_len(subject: Subject) -> Found:
     example="s=[10], max_seq_len=8192 with one live column",
     help="take the maximum of seq_lens_cpu_upper_bound; the model's limit is for capture only",
 )
-def check_max_seq_len(subject: Subject) -> Found:
+def check_max_seq_len(subject: StepContext) -> Found:
     """Check the stated longest sequence of the batch."""
     if subject.upper_lens is None:
         return lacks("batch.seq_lens_cpu_upper_bound")
@@ -160,7 +160,7 @@ def check_max_seq_len(subject: Subject) -> Found:
     example="410 columns, page 32*4, max_seq_len=262144",
     help="build the table at the kernel's block size",
 )
-def check_table_width(subject: Subject) -> Found:
+def check_table_width(subject: StepContext) -> Found:
     """Check the table's width in the kernel's unit."""
     size = subject.facts.kernel_block_size
     if subject.batch is None or size is None:
@@ -189,7 +189,7 @@ def check_table_width(subject: Subject) -> Found:
     example="3 tokens, slot_mapping of 2",
     help="pad slot_mapping with -1 to the tokens of the op",
 )
-def check_slot_count(subject: Subject) -> Found:
+def check_slot_count(subject: StepContext) -> Found:
     """Check the length of the slot mappings of batch and metadata."""
     tokens = subject.num_tokens
     if tokens is None:
@@ -212,7 +212,7 @@ def check_slot_count(subject: Subject) -> Found:
     example="draft step q=[1,5], s=[9,5], seq_lens_cpu_upper_bound=None",
     help="set seq_lens_cpu_upper_bound wherever the batch is made, also for draft steps",
 )
-def check_upper_present(subject: Subject) -> Found:
+def check_upper_present(subject: StepContext) -> Found:
     """Check that the bound is there when the split will read it."""
     if subject.batch is None:
         return lacks("batch")

@@ -8,13 +8,13 @@ import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
 from mla_contract.contract.clauses.context import context_path, planned_context, starts_of
-from mla_contract.contract.clauses.host import host
 from mla_contract.contract.clauses.owners import offsets, repeats_rows
-from mla_contract.contract.clauses.subject import Subject
-from mla_contract.contract.views import CHUNK_SHAPE, ContextView
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.host import host
+from mla_contract.contract.step.views import CHUNK_SHAPE, ContextView
 
 
-def _records(subject: Subject) -> ContextView | None:
+def _records(subject: StepContext) -> ContextView | None:
     """Return the view of chunked context if it is of the shape of chunk records."""
     view = subject.context
     return view if view is not None and view.shape == CHUNK_SHAPE else None
@@ -28,7 +28,7 @@ def _records(subject: Subject) -> ContextView | None:
     example="two chunks, indexes 0 and 0",
     help="number the chunks in the order in which they are run",
 )
-def check_chunk_index(subject: Subject) -> Found:
+def check_chunk_index(subject: StepContext) -> Found:
     """Check ``index`` of each chunk record."""
     view = _records(subject)
     if view is None:
@@ -48,7 +48,7 @@ def check_chunk_index(subject: Subject) -> Found:
     example="ctx=[10], chunks of 4, 4, 2 flagged False, True, False",
     help="compare the first request's start with 0; the consumer merges partial results by this flag",
 )
-def check_continuation(subject: Subject) -> Found:
+def check_continuation(subject: StepContext) -> Found:
     """Check ``is_continuation`` of each chunk record."""
     view = _records(subject)
     if view is None:
@@ -72,7 +72,7 @@ def check_continuation(subject: Subject) -> Found:
     example="dcp 2, interleave 2, starts [0,8]: local starts [0,4], not [0,8]",
     help="local start = ceil(start / virtual block) * interleave",
 )
-def check_local_starts(subject: Subject) -> Found:
+def check_local_starts(subject: StepContext) -> Found:
     """Check ``local_starts`` of each chunk record."""
     view, facts = _records(subject), subject.facts
     if view is None:
@@ -92,13 +92,13 @@ def check_local_starts(subject: Subject) -> Found:
 @clause(
     "MLA324",
     "The context lengths on the device are those of the host, and the sums over the chunks.",
-    tier="values",
+    level="values",
     invariant="X2",
     incident="vllm#50497 vllm#50613",
     example="context_lens_list=[7,8], context_lens=[7,9]",
     help="copy the host list to the device once, and plan from the same list",
 )
-def check_device_context(subject: Subject) -> Found:
+def check_device_context(subject: StepContext) -> Found:
     """Check ``context_lens`` in either shape."""
     view = subject.context
     if view is None:
@@ -120,13 +120,13 @@ def check_device_context(subject: Subject) -> Found:
 @clause(
     "MLA325",
     "The prefix sums and the owners of gathered local rows follow the padded local lengths.",
-    tier="values",
+    level="values",
     invariant="X7",
     incident="vllm#28476 vllm#28411",
     example="dcp 2, padded lens=[4,2], padded cu=[0,4,8]",
     help="build both from the padded local lengths, which are the same on every rank",
 )
-def check_padded_offsets(subject: Subject) -> Found:
+def check_padded_offsets(subject: StepContext) -> Found:
     """Check ``padded_local_cu_seq_lens`` in either shape, and ``padded_local_token_to_seq`` of chunk records."""
     view = subject.context
     if view is None or all(chunk.padded_local is None for chunk in view.chunks):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.host import host, host_ints
 from mla_contract.contract.clauses.indexer_chunk import Run, chunks_of, runs_of
 from mla_contract.contract.clauses.owners import repeats_rows
 from mla_contract.contract.clauses.prefill import compare_tables
-from mla_contract.contract.clauses.subject import Ints, Subject
+from mla_contract.contract.step.context import Ints, StepContext
+from mla_contract.contract.step.host import host, host_ints
 
 
-def _known_runs(subject: Subject) -> list[Run]:
+def _known_runs(subject: StepContext) -> list[Run]:
     """Return the runs whose requests are known."""
     facts = subject.facts
     states_are_split = facts.dcp_size > 1 and facts.dcp_interleave % facts.compress_ratio > 0
@@ -21,7 +21,7 @@ def _known_runs(subject: Subject) -> list[Run]:
     return [run for run in runs_of(subject) if run.first >= 0]
 
 
-def _local(subject: Subject, states: Ints, rank: int | None = None) -> Ints:
+def _local(subject: StepContext, states: Ints, rank: int | None = None) -> Ints:
     """Return the part of each number of states that a rank stores."""
     return subject.facts.local_lens(states, rank, unit=subject.facts.compress_ratio)
 
@@ -29,13 +29,13 @@ def _local(subject: Subject, states: Ints, rank: int | None = None) -> Ints:
 @clause(
     "MLA371",
     "A token sees the states from its request's first gathered row up to its own position.",
-    tier="values",
+    level="values",
     invariant="P5",
     incident="vllm#51252 vllm#32175",
     example="c=8, q=2, ratio 1: ke-ks = [9,10]",
     help="ke - ks = (context + offset + 1) // ratio, localised under DCP",
 )
-def check_chunk_bounds(subject: Subject) -> Found:
+def check_chunk_bounds(subject: StepContext) -> Found:
     """Check ``cu_seqlen_ks`` and ``cu_seqlen_ke``."""
     chunks = chunks_of(subject)
     if chunks is None or subject.batch is None or subject.start_loc is None:
@@ -70,13 +70,13 @@ def check_chunk_bounds(subject: Subject) -> Found:
 @clause(
     "MLA372",
     "The prefix sums and owners of gathered states follow the requests' states.",
-    tier="values",
+    level="values",
     invariant="P6",
     incident="vllm#51252",
     example="states [4,3], cu_seq_lens=[0,4,8]",
     help="the host total must equal the device sum on prefill rows",
 )
-def check_chunk_offsets(subject: Subject) -> Found:
+def check_chunk_offsets(subject: StepContext) -> Found:
     """Check ``cu_seq_lens`` and ``token_to_seq``."""
     chunks = chunks_of(subject)
     if chunks is None or subject.batch is None or subject.start_loc is None:
@@ -103,13 +103,13 @@ def check_chunk_offsets(subject: Subject) -> Found:
 @clause(
     "MLA373",
     "A chunk's block table holds the rows of its requests.",
-    tier="values",
+    level="values",
     invariant="P8",
     incident="vllm#48659",
     example="chunk of request 2, table row of request 1",
     help="slice the batch's table by the chunk's requests",
 )
-def check_chunk_table(subject: Subject) -> Found:
+def check_chunk_table(subject: StepContext) -> Found:
     """Check the rows of the chunk's block table on live columns."""
     chunks, size = chunks_of(subject), subject.facts.kernel_block_size
     if chunks is None or subject.batch is None or size is None:
@@ -128,13 +128,13 @@ def check_chunk_table(subject: Subject) -> Found:
 @clause(
     "MLA374",
     "Under DCP the local prefix sums are this rank's part of each request.",
-    tier="values",
+    level="values",
     invariant="P7",
     incident="vllm#50095 vllm#38416",
     example="dcp 2, states [5,4], rank 1: local sums [0,2,4]",
     help="localise each request's states, then sum",
 )
-def check_local_offsets(subject: Subject) -> Found:
+def check_local_offsets(subject: StepContext) -> Found:
     """Check ``local_cu_seq_lens`` and the local totals."""
     chunks, facts = chunks_of(subject), subject.facts
     if chunks is None or facts.dcp_size <= 1 or subject.batch is None:

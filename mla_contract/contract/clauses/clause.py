@@ -11,10 +11,10 @@ from mla_contract.contract.violation import Violation
 from mla_contract.errors import InvalidContract
 
 if TYPE_CHECKING:
-    from mla_contract.contract.clauses.subject import Subject
+    from mla_contract.contract.step.context import StepContext
 
 
-class Tier(StrEnum):
+class Level(StrEnum):
     """What a clause may read."""
 
     STRUCTURAL = "structural"
@@ -63,7 +63,7 @@ def lacks(what: str) -> NotApplicable:
     return known
 
 
-Probe = Callable[["Subject"], Found]
+Probe = Callable[["StepContext"], Found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Clause:
         family: The object it is about: the module's name.
         invariant: Its id in the project's list of invariants.
         sentence: The invariant, in one sentence.
-        tier: What it may read.
+        level: What it may read.
         incident: Public cases.
         example: The smallest batch that breaks it, as text.
         help: What to do.
@@ -88,17 +88,17 @@ class Clause:
     family: str
     invariant: str
     sentence: str
-    tier: Tier
+    level: Level
     incident: tuple[str, ...]
     example: str
     help: str
     probe: Probe
 
-    def check(self, subject: Subject) -> tuple[Violation, ...]:
+    def check(self, subject: StepContext) -> tuple[Violation, ...]:
         """Return every breach of this clause; never raises."""
         return self.outcome(subject)[0]
 
-    def outcome(self, subject: Subject) -> tuple[tuple[Violation, ...], str | None]:
+    def outcome(self, subject: StepContext) -> tuple[tuple[Violation, ...], str | None]:
         """Return the breaches, and why the clause does not apply (None when it does); never raises."""
         try:
             found = self.probe(subject)
@@ -128,7 +128,7 @@ def clause(
     code: str,
     sentence: str,
     *,
-    tier: str = "structural",
+    level: str = "structural",
     invariant: str,
     incident: str,
     example: str,
@@ -146,7 +146,7 @@ def clause(
         family = probe.__module__.rpartition(".")[2]
         name = probe.__name__.removeprefix("check_")
         cases = tuple(incident.split())
-        made = Clause(code, name, family, invariant, sentence, Tier(tier), cases, example, help, probe)
+        made = Clause(code, name, family, invariant, sentence, Level(level), cases, example, help, probe)
         CLAUSES[code] = made
         return made.check
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
 from mla_contract.contract.clauses.prefill import prefill_lens
-from mla_contract.contract.clauses.subject import Ints, Subject, largest
-from mla_contract.contract.views import CHUNK_SHAPE, ChunkView, ContextView
+from mla_contract.contract.step.context import Ints, StepContext, largest
+from mla_contract.contract.step.views import CHUNK_SHAPE, ChunkView, ContextView
 
 
-def wanted_context(subject: Subject) -> Ints | None:
+def wanted_context(subject: StepContext) -> Ints | None:
     """Return the cached tokens of each prefill: from the batch's host bounds, else as the record says."""
     if subject.context_lens is not None and subject.num_decodes is not None:
         return subject.context_lens[subject.num_decodes :]
@@ -39,12 +39,12 @@ def starts_of(view: ContextView, num_prefills: int) -> list[list[int]]:
     return starts
 
 
-def context_path(subject: Subject, tail: str = "") -> str:
+def context_path(subject: StepContext, tail: str = "") -> str:
     """Return how reports name a part of the chunked context."""
     return f"{subject.name}.prefill.chunked_context{'.' + tail if tail else ''}"
 
 
-def _no_local_lens(subject: Subject, chunk: ChunkView) -> Breach:
+def _no_local_lens(subject: StepContext, chunk: ChunkView) -> Breach:
     """Return the breach of a chunk without local lengths."""
     path = context_path(subject, chunk.field_path("padded_local_seq_lens"))
     return Breach(path, "no local lengths under DCP", "padded local lengths", "None")
@@ -58,7 +58,7 @@ def _no_local_lens(subject: Subject, chunk: ChunkView) -> Breach:
     example="q=[4], s=[20], chunked prefill off: None",
     help="decide by the context lengths of this batch",
 )
-def check_context_present(subject: Subject) -> Found:
+def check_context_present(subject: StepContext) -> Found:
     """Check presence of the record against the batch."""
     context = subject.context_lens
     if subject.is_indexer or subject.prefill is None or context is None or subject.num_decodes is None:
@@ -79,7 +79,7 @@ def check_context_present(subject: Subject) -> Found:
     example="ctx=[10], chunks of 4 and 4",
     help="advance each request's start by what the previous chunk took",
 )
-def check_context_sums(subject: Subject) -> Found:
+def check_context_sums(subject: StepContext) -> Found:
     """Check the sums over chunks."""
     view = subject.context
     wanted = None if view is None else wanted_context(subject)
@@ -109,7 +109,7 @@ def check_context_sums(subject: Subject) -> Found:
     example="ws=65536, dcp=8, n=3: chunk 21845, 21845 % 8 = 5",
     help="round to lcm(block size, ranks * interleave) on every platform",
 )
-def check_context_alignment(subject: Subject) -> Found:
+def check_context_alignment(subject: StepContext) -> Found:
     """Check starts and split lengths."""
     view, alignment = subject.context, subject.facts.context_alignment()
     if view is None or alignment is None:
@@ -133,7 +133,7 @@ def check_context_alignment(subject: Subject) -> Found:
     example="ws=8, chunk of 12 rows",
     help="plan chunks by the rows that the gather writes",
 )
-def check_context_fits(subject: Subject) -> Found:
+def check_context_fits(subject: StepContext) -> Found:
     """Check each chunk against the workspace."""
     view, facts = subject.context, subject.facts
     if view is None:
@@ -160,7 +160,7 @@ def check_context_fits(subject: Subject) -> Found:
     example="lens=[4,3], num_context_tokens=8",
     help="derive totals and maxima from the lengths",
 )
-def check_context_totals(subject: Subject) -> Found:
+def check_context_totals(subject: StepContext) -> Found:
     """Check host totals, host maxima and the length of the owner array."""
     view, found = subject.context, []
     if view is None:
@@ -193,7 +193,7 @@ def check_context_totals(subject: Subject) -> Found:
     example="ctx=[4,12], chunk 4: cells [[4,4],[0,4],[0,4]]",
     help="the consumer gives empty cells output 0 and LSE -inf; tell it which they are",
 )
-def check_empty_cells(subject: Subject) -> Found:
+def check_empty_cells(subject: StepContext) -> Found:
     """Check how empty cells are declared."""
     view = subject.context
     if view is None:
@@ -234,7 +234,7 @@ def check_empty_cells(subject: Subject) -> Found:
     example="dcp 2, interleave 1, ctx=[10], chunk 4: local 2,2,1 and not 5",
     help="derive a chunk's local rows from what remains in that chunk",
 )
-def check_local_lens(subject: Subject) -> Found:
+def check_local_lens(subject: StepContext) -> Found:
     """Check the local lengths of each chunk."""
     view, facts = subject.context, subject.facts
     if view is None or facts.dcp_size <= 1:
@@ -271,7 +271,7 @@ def check_local_lens(subject: Subject) -> Found:
     example="table width 2, kb=64, start=128, len=65: column 2 of 2",
     help="clamp the last chunk to the context",
 )
-def check_context_in_table(subject: Subject) -> Found:
+def check_context_in_table(subject: StepContext) -> Found:
     """Check ends of chunks against the table."""
     view, size = subject.context, subject.facts.kernel_block_size
     if view is None or size is None:

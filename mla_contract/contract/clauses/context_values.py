@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.host import host
 from mla_contract.contract.clauses.owners import offsets, repeats_rows
 from mla_contract.contract.clauses.prefill import prefill_lens
-from mla_contract.contract.clauses.subject import Subject
-from mla_contract.contract.views import CHUNK_SHAPE
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.host import host
+from mla_contract.contract.step.views import CHUNK_SHAPE
 
 
 @clause(
     "MLA321",
     "The starts on the device continue where the previous chunk ended; under DCP in local rows.",
-    tier="values",
+    level="values",
     invariant="X2",
     incident="vllm#28514 vllm#50613",
     example="ctx=[10], chunks 4,4,2, starts 0,4,6",
     help="local start = ceil(start / virtual block) * interleave",
 )
-def check_context_starts(subject: Subject) -> Found:
+def check_context_starts(subject: StepContext) -> Found:
     """Check the start positions."""
     view, facts = subject.context, subject.facts
     if view is None:
@@ -49,13 +49,13 @@ def check_context_starts(subject: Subject) -> Found:
 @clause(
     "MLA322",
     "The prefix sums and the owners of a chunk follow its lengths.",
-    tier="values",
+    level="values",
     invariant="X5",
     incident="vllm#15492 vllm#27491",
     example="lens=[4,3], cu=[0,4,8]",
     help="build both from the same lengths",
 )
-def check_context_offsets(subject: Subject) -> Found:
+def check_context_offsets(subject: StepContext) -> Found:
     """Check ``cu_seq_lens`` and ``token_to_seq``."""
     view = subject.context
     if view is None:
@@ -82,13 +82,13 @@ def check_context_offsets(subject: Subject) -> Found:
 @clause(
     "MLA323",
     "A chunk's query offsets are those of its requests, from 0.",
-    tier="values",
+    level="values",
     invariant="X9",
     incident="vllm#50613",
     example="q=[3,2], chunk of both: [0,3,6]",
     help="subtract the first request's offset",
 )
-def check_chunk_query_offsets(subject: Subject) -> Found:
+def check_chunk_query_offsets(subject: StepContext) -> Found:
     """Check the query offsets of each chunk record."""
     view, lens = subject.context, prefill_lens(subject)
     if view is None or lens is None:

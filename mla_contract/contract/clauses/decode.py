@@ -8,18 +8,18 @@ from types import MappingProxyType
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.host import host_ints
 from mla_contract.contract.clauses.prefill import compare_tables
-from mla_contract.contract.clauses.subject import Ints, Subject, largest
+from mla_contract.contract.step.context import Ints, StepContext, largest
+from mla_contract.contract.step.host import host_ints
 
 _NO_AXES: Mapping[str, int] = MappingProxyType({})
 
 
-def _dense(subject: Subject) -> bool:
+def _dense(subject: StepContext) -> bool:
     return subject.is_mla and subject.decode is not None and subject.num_decodes is not None
 
 
-def _token_lens(subject: Subject, rows: int) -> Ints:
+def _token_lens(subject: StepContext, rows: int) -> Ints:
     """Return the cache length that each decode token sees; 0 on rows behind the live tokens."""
     decodes = subject.num_decodes or 0
     lens, queries = subject.seq_lens[:decodes], subject.device_query_lens[:decodes]
@@ -29,7 +29,7 @@ def _token_lens(subject: Subject, rows: int) -> Ints:
     return np.concatenate([expanded, np.zeros(max(rows - len(owner), 0), np.int64)])[:rows]
 
 
-def rows_are_ambiguous(subject: Subject, rows: int) -> bool:
+def rows_are_ambiguous(subject: StepContext, rows: int) -> bool:
     """Return whether rows may be requests or tokens: the counts are equal by padding, though a query has many."""
     decodes = subject.num_decodes
     if decodes is None or not rows == decodes == subject.num_decode_tokens:
@@ -37,7 +37,7 @@ def rows_are_ambiguous(subject: Subject, rows: int) -> bool:
     return largest(subject.device_query_lens[:decodes]) > 1
 
 
-def row_readings(subject: Subject, rows: int) -> tuple[Ints, ...]:
+def row_readings(subject: StepContext, rows: int) -> tuple[Ints, ...]:
     """Return each legal array of the rows' global cache lengths; none where the counts are not known.
 
     Rows are requests where they are as many as the decodes, else tokens; and both where the counts do not tell which.
@@ -74,7 +74,7 @@ def compare_rows(
     example="ND=3, decode.seq_lens of 2",
     help="slice every array of the record by the same count",
 )
-def check_decode_rows(subject: Subject) -> Found:
+def check_decode_rows(subject: StepContext) -> Found:
     """Check the rows of the decode record."""
     if not _dense(subject):
         return lacks("metadata.decode")
@@ -101,7 +101,7 @@ def check_decode_rows(subject: Subject) -> Found:
     example="B=3 in bucket 4: num_splits has 4 entries, needs 5",
     help="pad before building the schedule",
 )
-def check_schedule_rows(subject: Subject) -> Found:
+def check_schedule_rows(subject: StepContext) -> Found:
     """Check ``num_splits``, where a record has it, and the schedule buffer."""
     if subject.decode is None:
         return lacks("metadata.decode")
@@ -120,13 +120,13 @@ def check_schedule_rows(subject: Subject) -> Found:
 @clause(
     "MLA333",
     "Decode lengths are the cache lengths of their rows: exactly 0 on padding, local under DCP.",
-    tier="values",
+    level="values",
     invariant="D2",
     incident="vllm#51593 vllm#45227 vllm#38416",
     example="s=[9,0], decode.seq_lens=[9,-1]",
     help="expand per token first, clamp at 0, localise last",
 )
-def check_decode_values(subject: Subject) -> Found:
+def check_decode_values(subject: StepContext) -> Found:
     """Check the lengths of the decode record."""
     if not _dense(subject) or subject.batch is None:
         return lacks("metadata.decode")
@@ -138,13 +138,13 @@ def check_decode_values(subject: Subject) -> Found:
 @clause(
     "MLA334",
     "Total decode lengths are global: taken before localisation.",
-    tier="values",
+    level="values",
     invariant="D7",
     incident="vllm#28990",
     example="dcp 2, s=[9]: total 5 instead of 9",
     help="keep the global lengths before seq_lens is replaced",
 )
-def check_total_lens(subject: Subject) -> Found:
+def check_total_lens(subject: StepContext) -> Found:
     """Check the lengths over all ranks."""
     total = getattr(subject.decode, "dcp_tot_seq_lens", None)
     if total is None or subject.batch is None:
@@ -157,13 +157,13 @@ def check_total_lens(subject: Subject) -> Found:
 @clause(
     "MLA335",
     "The decode record's block table holds the rows of its requests.",
-    tier="values",
+    level="values",
     invariant="D1",
     incident="vllm#48659",
     example="rows of another micro-batch",
     help="slice, or repeat by query length, the batch's table",
 )
-def check_decode_table(subject: Subject) -> Found:
+def check_decode_table(subject: StepContext) -> Found:
     """Check the rows of the decode table on live columns."""
     size = subject.facts.kernel_block_size
     if subject.decode is None or subject.batch is None or size is None or subject.num_decodes is None:

@@ -6,11 +6,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from mla_contract.contract.clauses.clause import Clause, Probe, Tier
-from mla_contract.contract.clauses.evidence import NO_EVIDENCE, Evidence
-from mla_contract.contract.clauses.facts import NO_FACTS, Facts
+from mla_contract.contract.clauses.clause import Clause, Level, Probe
 from mla_contract.contract.clauses.judge import clauses_of
-from mla_contract.contract.clauses.subject import Subject
 from mla_contract.contract.clauses.usual import PROVEN, PROVEN_IN_ORDER, Step, prove_structure
 from mla_contract.contract.clauses.usual_context import (
     PROVEN_CONTEXT,
@@ -19,7 +16,10 @@ from mla_contract.contract.clauses.usual_context import (
     prove_context_values,
 )
 from mla_contract.contract.clauses.usual_values import PROVEN_VALUES, prove_values
-from mla_contract.contract.declaration import BackendDeclaration
+from mla_contract.contract.schema.declaration import BackendDeclaration
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.facts import NO_FACTS, Facts
+from mla_contract.contract.step.trace import NO_TRACE, BuildTrace
 
 
 def _ids(first: int, end: int) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def _ids(first: int, end: int) -> tuple[str, ...]:
 _INDEXER = ("indexer_chunk", "chunk_values", "indexer_rows", "MLA341", "MLA342", "MLA343", "MLA344", *_ids(347, 351))
 ONLY_WITH: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "evidence": frozenset({"work", "work_buffers", "workspace", "slices", "MLA245", "MLA246", "MLA247", "MLA248"}),
+        "trace": frozenset({"work", "work_buffers", "workspace", "slices", "MLA245", "MLA246", "MLA247", "MLA248"}),
         "prefill": frozenset(
             {"prefill", "context", "context_values", "chunk_records", "gather", "indexer_chunk", "chunk_values"}
         ),
@@ -60,7 +60,7 @@ NEEDS: Mapping[str, Callable[[Facts], object]] = MappingProxyType(
 )
 """Clauses that hold, or do not apply, unless the facts are so."""
 
-_plans: dict[tuple[int, Tier, tuple[bool, ...]], tuple[Facts, tuple[Probe, ...]]] = {}
+_plans: dict[tuple[int, Level, tuple[bool, ...]], tuple[Facts, tuple[Probe, ...]]] = {}
 _MOST_PLANS = 256
 _PROOFS = (PROVEN, PROVEN_IN_ORDER, PROVEN_CONTEXT, PROVEN_VALUES, PROVEN_CONTEXT_VALUES)
 _NOTHING_PROVEN = (False,) * len(_PROOFS)
@@ -69,22 +69,22 @@ _NOTHING_PROVEN = (False,) * len(_PROOFS)
 def all_hold(
     metadata: Any,
     batch: Any,
-    tier: Tier,
+    level: Level,
     facts: Facts = NO_FACTS,
     declaration: BackendDeclaration | None = None,
-    evidence: Evidence = NO_EVIDENCE,
+    trace: BuildTrace = NO_TRACE,
 ) -> bool:
-    """Return True only if no clause up to this tier is broken; what raises is not caught here.
+    """Return True only if no clause up to this level is broken; what raises is not caught here.
 
     Args:
         metadata: What a builder returned.
         batch: The batch that it was given, or None.
-        tier: ``STRUCTURAL``, or ``VALUES`` for both tiers.
+        level: ``STRUCTURAL``, or ``VALUES`` for both levels.
         facts: Numbers of the configuration.
         declaration: What the backend says of itself.
-        evidence: Records of what happened around the build.
+        trace: Records of what happened around the build.
 
-    Sync: none in the structural tier; reads device memory in the values tier
+    Sync: none in the structural level; reads device memory in the values level
     """
     prefill, indexer = getattr(metadata, "prefill", None), hasattr(metadata, "num_prefill_tokens")
     chunks = prefill is not None and getattr(prefill, "chunked_context", None) is not None
@@ -92,9 +92,9 @@ def all_hold(
     if batch is not None and not indexer:
         step = prove_structure(metadata, batch, facts, declaration, prefill)
         if step is not None:
-            proven = _proven(step, metadata, batch, tier, facts, prefill if chunks else None)
+            proven = _proven(step, metadata, batch, level, facts, prefill if chunks else None)
     parts = (
-        evidence is not NO_EVIDENCE,
+        trace is not NO_TRACE,
         prefill is not None,
         getattr(metadata, "decode", None) is not None,
         indexer,
@@ -103,66 +103,66 @@ def all_hold(
         hasattr(metadata, "paged_kv_indptr") or hasattr(metadata, "work_meta_data"),
         *proven,
     )
-    probes = _remaining(facts, tier, parts)
+    probes = _remaining(facts, level, parts)
     if not probes:
         return True
-    subject = Subject(metadata=metadata, batch=batch, declaration=declaration, facts=facts, evidence=evidence)
+    subject = StepContext(metadata=metadata, batch=batch, declaration=declaration, facts=facts, trace=trace)
     return all(not probe(subject) for probe in probes)
 
 
-def structure_holds(subject: Subject) -> bool:
+def structure_holds(subject: StepContext) -> bool:
     """Return True only if no structural clause is broken: the fast path of ``judge``.
 
     Sync: none
     """
-    return _holds(subject, Tier.STRUCTURAL)
+    return _holds(subject, Level.STRUCTURAL)
 
 
-def values_hold(subject: Subject) -> bool:
-    """Return True only if no clause of either tier is broken.
+def values_hold(subject: StepContext) -> bool:
+    """Return True only if no clause of either level is broken.
 
     Sync: reads device memory
     """
-    return _holds(subject, Tier.VALUES)
+    return _holds(subject, Level.VALUES)
 
 
-def _holds(subject: Subject, tier: Tier) -> bool:
+def _holds(subject: StepContext, level: Level) -> bool:
     """Return ``all_hold`` of a subject, and False where it raises: the slow path decides clause by clause."""
     try:
-        return all_hold(subject.metadata, subject.batch, tier, subject.facts, subject.declaration, subject.evidence)
+        return all_hold(subject.metadata, subject.batch, level, subject.facts, subject.declaration, subject.trace)
     except Exception:  # noqa: BLE001 - the records are foreign
         return False
 
 
 def _proven(
-    step: Step, metadata: Any, batch: Any, tier: Tier, facts: Facts, chunked: Any
+    step: Step, metadata: Any, batch: Any, level: Level, facts: Facts, chunked: Any
 ) -> tuple[bool, bool, bool, bool, bool]:
     """Return which of ``_PROOFS`` stand for a usual step; ``chunked`` is a prefill record with chunked context."""
-    values = tier is Tier.VALUES and prove_values(step, metadata, batch, facts)
+    values = level is Level.VALUES and prove_values(step, metadata, batch, facts)
     if chunked is None:
         return True, step.in_order, False, values, False
     context = prove_context(step, facts, chunked)
     return True, step.in_order, context, values, context and values and prove_context_values(step, chunked)
 
 
-def _remaining(facts: Facts, tier: Tier, parts: tuple[bool, ...]) -> tuple[Probe, ...]:
+def _remaining(facts: Facts, level: Level, parts: tuple[bool, ...]) -> tuple[Probe, ...]:
     """Return the checks that can apply and that no proof has covered; found once for each configuration."""
-    key = (id(facts), tier, parts)
+    key = (id(facts), level, parts)
     known = _plans.get(key)
     if known is None or known[0] is not facts:
         if len(_plans) >= _MOST_PLANS:
             _plans.clear()
-        known = _plans[key] = (facts, tuple(one.probe for one in _wanted(facts, tier, parts)))
+        known = _plans[key] = (facts, tuple(one.probe for one in _wanted(facts, level, parts)))
     return known[1]
 
 
-def _wanted(facts: Facts, tier: Tier, parts: tuple[bool, ...]) -> list[Clause]:
-    """Return the clauses up to a tier that can apply, less those that the proofs cover; structural ones first."""
+def _wanted(facts: Facts, level: Level, parts: tuple[bool, ...]) -> list[Clause]:
+    """Return the clauses up to a level that can apply, less those that the proofs cover; structural ones first."""
     absent: set[str] = set()
     for needed, part in zip(ONLY_WITH.values(), parts, strict=False):
         absent |= set() if part else needed
     for covered, proven in zip(_PROOFS, parts[len(ONLY_WITH) :], strict=True):
         absent |= covered if proven else set()
     absent |= {code for code, wanted in NEEDS.items() if not wanted(facts)}
-    tiers = (Tier.STRUCTURAL,) if tier is Tier.STRUCTURAL else (Tier.STRUCTURAL, Tier.VALUES)
-    return [one for own in tiers for one in clauses_of(own) if one.family not in absent and one.id not in absent]
+    levels = (Level.STRUCTURAL,) if level is Level.STRUCTURAL else (Level.STRUCTURAL, Level.VALUES)
+    return [one for own in levels for one in clauses_of(own) if one.family not in absent and one.id not in absent]

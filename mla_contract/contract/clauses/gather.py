@@ -7,8 +7,8 @@ import numpy as np
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
 from mla_contract.contract.clauses.context import context_path
 from mla_contract.contract.clauses.prefill import prefill_lens
-from mla_contract.contract.clauses.subject import Subject, largest, smallest
-from mla_contract.contract.views import CHUNK_SHAPE
+from mla_contract.contract.step.context import StepContext, largest, smallest
+from mla_contract.contract.step.views import CHUNK_SHAPE
 
 
 @clause(
@@ -19,7 +19,7 @@ from mla_contract.contract.views import CHUNK_SHAPE
     example="q=[3,2], chunk of request 1: token_slice 2:5",
     help="take both ends from the prefill offsets",
 )
-def check_chunk_tokens(subject: Subject) -> Found:
+def check_chunk_tokens(subject: StepContext) -> Found:
     """Check token slices and query maxima of the new shape."""
     view, lens = subject.context, prefill_lens(subject)
     if view is None or lens is None or view.shape != CHUNK_SHAPE:
@@ -51,7 +51,7 @@ def check_chunk_tokens(subject: Subject) -> Found:
     example="one prefill with context, seq_lens pageable",
     help="allocate host sources with pin_memory; otherwise the copy blocks",
 )
-def check_pinned(subject: Subject) -> Found:
+def check_pinned(subject: StepContext) -> Found:
     """Check the host lengths of each chunk."""
     view = subject.context
     if view is None or subject.facts.pinned_sources is None:
@@ -76,7 +76,7 @@ def check_pinned(subject: Subject) -> Found:
     example="fp8 cache, bf16 workspace, gather kind copy",
     help="decide the gather by both dtypes and the layout, not by the backend's name",
 )
-def check_gather_kind(subject: Subject) -> Found:
+def check_gather_kind(subject: StepContext) -> Found:
     """Check the gather's kind."""
     view, facts = subject.context, subject.facts
     if view is None or facts.gather_kind is None or facts.cache_dtype is None:

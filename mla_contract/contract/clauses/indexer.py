@@ -6,11 +6,11 @@ import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
 from mla_contract.contract.clauses.decode import compare_rows, row_readings
-from mla_contract.contract.clauses.host import host_ints
-from mla_contract.contract.clauses.subject import Ints, Subject
+from mla_contract.contract.step.context import Ints, StepContext
+from mla_contract.contract.step.host import host_ints
 
 
-def _decode(subject: Subject) -> bool:
+def _decode(subject: StepContext) -> bool:
     return subject.is_indexer and subject.decode is not None and subject.num_decodes is not None
 
 
@@ -22,7 +22,7 @@ def _decode(subject: Subject) -> bool:
     example="T=6, NDT=1, NPT=4",
     help="take both from the split of this batch",
 )
-def check_indexer_sums(subject: Subject) -> Found:
+def check_indexer_sums(subject: StepContext) -> Found:
     """Check the token counts of the indexer's record."""
     if not subject.is_indexer or subject.num_tokens is None or subject.num_decode_tokens is None:
         return lacks("indexer metadata and batch.num_actual_tokens")
@@ -42,7 +42,7 @@ def check_indexer_sums(subject: Subject) -> Found:
     example="ND=2, decode=None",
     help="build each part from the counts",
 )
-def check_indexer_parts(subject: Subject) -> Found:
+def check_indexer_parts(subject: StepContext) -> Found:
     """Check presence of the indexer's parts."""
     if not subject.is_indexer:
         return lacks("indexer metadata")
@@ -64,7 +64,7 @@ def check_indexer_parts(subject: Subject) -> Found:
     example="flattened, q=[1]*3, NDT=4: lengths of 3 rows",
     help="view the flat persistent buffer; slice every array by the same count",
 )
-def check_indexer_rows(subject: Subject) -> Found:
+def check_indexer_rows(subject: StepContext) -> Found:
     """Check rows and density of the decode part."""
     if not _decode(subject):
         return lacks("indexer metadata.decode")
@@ -96,7 +96,7 @@ def check_indexer_rows(subject: Subject) -> Found:
     example="decode_lens=[1]*6, NDT=8: 8 % 6 != 0",
     help="requires_padding must look at the padded tokens, not only at real lengths",
 )
-def check_requires_padding(subject: Subject) -> Found:
+def check_requires_padding(subject: StepContext) -> Found:
     """Check that unpadded decodes are a rectangle."""
     if not _decode(subject):
         return lacks("indexer metadata.decode")
@@ -119,7 +119,7 @@ def check_requires_padding(subject: Subject) -> Found:
     example="max_num_seqs=16, capture up to 32, batch 24",
     help="size buffers by max(max_num_seqs, largest captured batch) * next_n",
 )
-def check_capacity(subject: Subject) -> Found:
+def check_capacity(subject: StepContext) -> Found:
     """Check buffers against configuration and batch."""
     facts, rows = subject.facts, subject.facts.buffer_rows
     if rows is None:
@@ -149,7 +149,7 @@ def check_capacity(subject: Subject) -> Found:
     example="q=[2,1,5], next_n=2: padded 4 > NDT 3, row 3 is the first prefill row",
     help="unpack to the decode tokens before writing the shared top-k rows",
 )
-def check_topk_rows(subject: Subject) -> Found:
+def check_topk_rows(subject: StepContext) -> Found:
     """Check the rows that the padded path writes."""
     written, tokens = subject.facts.topk_rows, subject.num_decode_tokens
     if written is None or tokens is None:
@@ -164,13 +164,13 @@ def check_topk_rows(subject: Subject) -> Found:
 @clause(
     "MLA347",
     "The lengths of the decode rows sum to no more than the decode tokens.",
-    tier="values",
+    level="values",
     invariant="D4",
     incident="vllm#39277 vllm#39542",
     example="live 1, bucket 4, decode_lens=[1,8,8,8], NDT=8",
     help="take lengths from offsets of this step",
 )
-def check_decode_lens_sum(subject: Subject) -> Found:
+def check_decode_lens_sum(subject: StepContext) -> Found:
     """Check the sum of ``decode_lens``."""
     if not _decode(subject):
         return lacks("indexer metadata.decode")
@@ -182,7 +182,7 @@ def check_decode_lens_sum(subject: Subject) -> Found:
     return (Breach(path, "lengths exceed the decode tokens", f"at most {tokens}", str(total), axes),)
 
 
-def _wanted_lens(subject: Subject, rows: int, width: int) -> tuple[Ints, ...]:
+def _wanted_lens(subject: StepContext, rows: int, width: int) -> tuple[Ints, ...]:
     """Return the keys that each decode token may see, in tokens over all ranks: one array for each legal layout.
 
     A native row of unequal queries ends with its last token, or begins with its first and ends in zeros.
@@ -204,13 +204,13 @@ def _wanted_lens(subject: Subject, rows: int, width: int) -> tuple[Ints, ...]:
 @clause(
     "MLA348",
     "A decode token sees context + its offset + 1 keys, in states of this rank; padding sees exactly 0.",
-    tier="values",
+    level="values",
     invariant="D3",
     incident="vllm#51593 vllm#45227",
     example="s=[9,0], next_n=2: [[8,9],[0,0]], buggy [-1,0]",
     help="expand per token, clamp at 0, localise, then divide by the compress ratio",
 )
-def check_indexer_lens(subject: Subject) -> Found:
+def check_indexer_lens(subject: StepContext) -> Found:
     """Check the lengths of the decode part."""
     if not _decode(subject) or subject.batch is None:
         return lacks("indexer metadata.decode")
@@ -225,13 +225,13 @@ def check_indexer_lens(subject: Subject) -> Found:
 @clause(
     "MLA349",
     "The logits schedule gets at least one length of 1 or more, or clamped lengths.",
-    tier="values",
+    level="values",
     invariant="I7",
     incident="vllm#51970 vllm#51499 vllm#51181 vllm#51972",
     example="B=32, s=[1]*32, ratio 4: all lengths 0",
     help="clamp the schedule's input, not the lengths themselves",
 )
-def check_schedule_input(subject: Subject) -> Found:
+def check_schedule_input(subject: StepContext) -> Found:
     """Check that not all compressed lengths are 0."""
     if not _decode(subject) or subject.facts.schedule_clamped is None:
         return lacks("facts.schedule_clamped")
@@ -246,13 +246,13 @@ def check_schedule_input(subject: Subject) -> Found:
 @clause(
     "MLA350",
     "Global decode lengths are taken before localisation, and stay in tokens.",
-    tier="values",
+    level="values",
     invariant="D7",
     incident="vllm#28990 vllm#36723",
     example="dcp 2, s=[9]: global 5 instead of 9",
     help="expand the global lengths into a buffer of their own; only the local ones are divided by the compress ratio",
 )
-def check_global_lens(subject: Subject) -> Found:
+def check_global_lens(subject: StepContext) -> Found:
     """Check ``global_seq_lens`` by request or by token."""
     stated = getattr(subject.decode, "global_seq_lens", None)
     if not subject.is_indexer or stated is None or subject.batch is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.step.context import StepContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Run:
     chunks: tuple[int, ...]
 
 
-def chunks_of(subject: Subject) -> list[Any] | None:
+def chunks_of(subject: StepContext) -> list[Any] | None:
     """Return the indexer's chunks, or None when this is no indexer record with a prefill part."""
     if not subject.is_indexer or subject.prefill is None:
         return None
@@ -36,7 +36,7 @@ def chunks_of(subject: Subject) -> list[Any] | None:
     return chunks
 
 
-def runs_of(subject: Subject) -> list[Run]:
+def runs_of(subject: StepContext) -> list[Run]:
     """Return the runs of chunks, by token ranges and the batch's host offsets."""
     chunks, start_loc = chunks_of(subject) or [], subject.start_loc
     found: list[Run] = []
@@ -60,11 +60,11 @@ def runs_of(subject: Subject) -> list[Run]:
     return found
 
 
-def _path(subject: Subject, index: int, name: str) -> str:
+def _path(subject: StepContext, index: int, name: str) -> str:
     return f"{subject.name}.prefill.chunks[{index}].{name}"
 
 
-def _states(subject: Subject, run: Run) -> int | None:
+def _states(subject: StepContext, run: Run) -> int | None:
     """Return the states of a run's requests by the host bounds."""
     if subject.upper_lens is None or run.first < 0:
         return None
@@ -79,7 +79,7 @@ def _states(subject: Subject, run: Run) -> int | None:
     example="NDT=1, T=9: chunks [1,4) and [5,9)",
     help="start each chunk where the last one ended",
 )
-def check_chunks_tile(subject: Subject) -> Found:
+def check_chunks_tile(subject: StepContext) -> Found:
     """Check token ranges of the chunks."""
     chunks = chunks_of(subject)
     decode_tokens, tokens = subject.num_decode_tokens, subject.num_tokens
@@ -100,7 +100,7 @@ def check_chunks_tile(subject: Subject) -> Found:
     return FINE
 
 
-def _stateless(subject: Subject, start: int, end: int) -> bool:
+def _stateless(subject: StepContext, start: int, end: int) -> bool:
     """Return whether the requests of tokens [start, end) have no state, or no real token."""
     start_loc, upper = subject.start_loc, subject.upper_lens
     if start_loc is None or upper is None:
@@ -120,7 +120,7 @@ def _stateless(subject: Subject, start: int, end: int) -> bool:
     example="first chunk with skip_kv_gather=True",
     help="gather in the first chunk of a run only; a consumer must honour the flag",
 )
-def check_skip_gather(subject: Subject) -> Found:
+def check_skip_gather(subject: StepContext) -> Found:
     """Check the flag of every chunk."""
     chunks = chunks_of(subject)
     if chunks is None:
@@ -152,7 +152,7 @@ def check_skip_gather(subject: Subject) -> Found:
     example="ws 40 tokens, ratio 4, 6 rows of 2 states: 12 rows, 10 available",
     help="divide lengths, budget and buffer by the compress ratio alike",
 )
-def check_chunk_states(subject: Subject) -> Found:
+def check_chunk_states(subject: StepContext) -> Found:
     """Check ``total_seq_lens`` of every chunk."""
     chunks, rows = chunks_of(subject), subject.facts.indexer_rows
     if chunks is None:
@@ -183,7 +183,7 @@ def check_chunk_states(subject: Subject) -> Found:
     example="M=8192, N=300000: 9.2 GiB of fp32, budget 512 MiB",
     help="bound query rows times states, not states alone",
 )
-def check_logits_budget(subject: Subject) -> Found:
+def check_logits_budget(subject: StepContext) -> Found:
     """Check query rows times states times 4 bytes."""
     chunks, budget = chunks_of(subject), subject.facts.logits_budget_bytes
     if chunks is None or budget is None:
@@ -206,7 +206,7 @@ def check_logits_budget(subject: Subject) -> Found:
     example="tokens [1,5), cu_seqlen_ks of 3",
     help="cut every array by the chunk's own token and request range",
 )
-def check_chunk_rows(subject: Subject) -> Found:
+def check_chunk_rows(subject: StepContext) -> Found:
     """Check the arrays of every chunk against its ranges."""
     chunks = chunks_of(subject)
     if chunks is None:
@@ -235,7 +235,7 @@ def check_chunk_rows(subject: Subject) -> Found:
     example="dcp 2, total 9, max_local 4",
     help="take the maximum over ranks for the width of the collective",
 )
-def check_local_totals(subject: Subject) -> Found:
+def check_local_totals(subject: StepContext) -> Found:
     """Check the local totals of every chunk."""
     chunks, size = chunks_of(subject), subject.facts.dcp_size
     if chunks is None or size <= 1 or subject.facts.pcp_size > 1:

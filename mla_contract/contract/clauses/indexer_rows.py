@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.host import host_ints
-from mla_contract.contract.clauses.subject import Ints, Subject
+from mla_contract.contract.step.context import Ints, StepContext
+from mla_contract.contract.step.host import host_ints
 
 
 @clause(
@@ -17,7 +17,7 @@ from mla_contract.contract.clauses.subject import Ints, Subject
     example="ND=2, NP=3, seq_lens of 4",
     help="take the lengths of this batch, sliced by its requests",
 )
-def check_indexer_seq_rows(subject: Subject) -> Found:
+def check_indexer_seq_rows(subject: StepContext) -> Found:
     """Check the rows of ``seq_lens``."""
     decodes, prefills = subject.num_decodes, subject.num_prefills
     if not subject.is_indexer or decodes is None or prefills is None:
@@ -38,7 +38,7 @@ def check_indexer_seq_rows(subject: Subject) -> Found:
     example="dcp 2, decode.seq_lens of 3 rows, global_seq_lens of 2",
     help="slice both by the same count",
 )
-def check_global_rows(subject: Subject) -> Found:
+def check_global_rows(subject: StepContext) -> Found:
     """Check the rows of ``global_seq_lens``."""
     stated = getattr(subject.decode, "global_seq_lens", None)
     if not subject.is_indexer or stated is None:
@@ -50,7 +50,7 @@ def check_global_rows(subject: Subject) -> Found:
     return (Breach(path, "rows differ from the local lengths'", str(wanted), str(got)),)
 
 
-def _readings(subject: Subject, rows: int) -> tuple[tuple[Ints, Ints], ...]:
+def _readings(subject: StepContext, rows: int) -> tuple[tuple[Ints, Ints], ...]:
     """Return what each row's length may be, at least and at most: by request, and by token as ones on live tokens.
 
     A request without a cache is padding: its rows keep the length that the offsets give them, or have none.
@@ -71,13 +71,13 @@ def _readings(subject: Subject, rows: int) -> tuple[tuple[Ints, Ints], ...]:
 @clause(
     "MLA353",
     "The lengths of the indexer's decode rows are the queries' lengths, or 1 on live rows where a row is a token.",
-    tier="values",
+    level="values",
     invariant="D4",
     incident="vllm#39277 vllm#39542",
     example="q=[2,2], decode_lens=[2,1]",
     help="take lengths from offsets of this step",
 )
-def check_decode_lens(subject: Subject) -> Found:
+def check_decode_lens(subject: StepContext) -> Found:
     """Check ``decode_lens`` by request or by token; the tail behind live tokens is MLA347's."""
     if not subject.is_indexer or subject.decode is None or subject.batch is None:
         return lacks("indexer metadata.decode and batch")

@@ -8,9 +8,9 @@ from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 
-from mla_contract.contract.clauses.clause import CLAUSES, Clause, Tier
-from mla_contract.contract.clauses.host import is_capturing
-from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.clauses.clause import CLAUSES, Clause, Level
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.host import is_capturing
 from mla_contract.contract.violation import Violation
 
 FAMILIES = (
@@ -63,28 +63,28 @@ def all_clauses() -> tuple[Clause, ...]:
 
 
 @cache
-def clauses_of(tier: Tier) -> tuple[Clause, ...]:
-    """Return the clauses of one tier."""
-    return tuple(clause for clause in all_clauses() if clause.tier is tier)
+def clauses_of(level: Level) -> tuple[Clause, ...]:
+    """Return the clauses of one level."""
+    return tuple(clause for clause in all_clauses() if clause.level is level)
 
 
-def judge(subject: Subject, tier: Tier = Tier.STRUCTURAL, clauses: Iterable[Clause] | None = None) -> Outcome:
+def judge(subject: StepContext, level: Level = Level.STRUCTURAL, clauses: Iterable[Clause] | None = None) -> Outcome:
     """Run clauses over a subject; never raises.
 
     Args:
         subject: What to look at.
-        tier: ``STRUCTURAL`` alone, or ``VALUES`` for both tiers.
+        level: ``STRUCTURAL`` alone, or ``VALUES`` for both levels.
         clauses: Which clauses; all by default.
 
-    Sync: reads device memory in the values tier, and none during stream capture
+    Sync: reads device memory in the values level, and none during stream capture
     """
     violations: list[Violation] = []
     held: list[str] = []
     skipped: dict[str, str] = {}
-    captured = tier is Tier.VALUES and is_capturing()
+    captured = level is Level.VALUES and is_capturing()
     for clause in all_clauses() if clauses is None else clauses:
-        if clause.tier is Tier.VALUES and (tier is not Tier.VALUES or captured):
-            skipped[clause.id] = "stream capture" if captured else "values tier is off"
+        if clause.level is Level.VALUES and (level is not Level.VALUES or captured):
+            skipped[clause.id] = "stream capture" if captured else "values level is off"
             continue
         found, reason = clause.outcome(subject)
         if reason is not None:

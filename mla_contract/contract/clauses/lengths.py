@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.host import host, host_ints
-from mla_contract.contract.clauses.subject import Subject, largest, smallest
+from mla_contract.contract.step.context import StepContext, largest, smallest
+from mla_contract.contract.step.host import host, host_ints
 
 
 @clause(
     "MLA211",
     "Host and device query offsets are equal, unless the backend declares that only their totals are.",
-    tier="values",
+    level="values",
     invariant="C2",
     incident="sglang#15429",
     example="extend lens cpu=[4,4], device=[2,3]",
     help="copy the offsets after the last change of the host array",
 )
-def check_copies_agree(subject: Subject) -> Found:
+def check_copies_agree(subject: StepContext) -> Found:
     """Check the two copies of the query offsets."""
     if subject.batch is None or subject.start_loc is None:
         return lacks("batch.query_start_loc_cpu")
@@ -41,13 +41,13 @@ def check_copies_agree(subject: Subject) -> Found:
 @clause(
     "MLA212",
     "Device lengths: a live request has 1 <= query <= sequence, a padding request has sequence 0.",
-    tier="values",
+    level="values",
     invariant="C3",
     incident="vllm#51593 ATOM#2044",
     example="q=[1,0], s=[9,7]",
     help="zero the tail of seq_lens at every step",
 )
-def check_device_lens(subject: Subject) -> Found:
+def check_device_lens(subject: StepContext) -> Found:
     """Check sequence lengths against query lengths on the device."""
     if subject.batch is None:
         return lacks("batch")
@@ -68,13 +68,13 @@ def check_device_lens(subject: Subject) -> Found:
 @clause(
     "MLA213",
     "max_seq_len bounds every sequence.",
-    tier="values",
+    level="values",
     invariant="C4",
     incident="vllm#43991",
     example="s=[10], max_seq_len=8",
     help="take the maximum after the last change of the lengths",
 )
-def check_max_seq_len_bounds(subject: Subject) -> Found:
+def check_max_seq_len_bounds(subject: StepContext) -> Found:
     """Check the stated longest sequence against the device."""
     if subject.batch is None:
         return lacks("batch")
@@ -88,13 +88,13 @@ def check_max_seq_len_bounds(subject: Subject) -> Found:
 @clause(
     "MLA214",
     "Host bounds cover the device lengths, are exact on prefills and 0 on padding.",
-    tier="values",
+    level="values",
     invariant="C8",
     incident="vllm#44492",
     example="s=[9,5], bound=[9,4]",
     help="refresh the bound together with seq_lens",
 )
-def check_upper_bounds_lens(subject: Subject) -> Found:
+def check_upper_bounds_lens(subject: StepContext) -> Found:
     """Check the host bound against the device lengths."""
     upper = subject.upper_lens
     if upper is None:
@@ -120,13 +120,13 @@ def check_upper_bounds_lens(subject: Subject) -> Found:
 @clause(
     "MLA215",
     "A dummy step stores nothing and sees no position of an earlier step.",
-    tier="values",
+    level="values",
     invariant="C12",
     incident="vllm-ascend#17170 ATOM#2044",
     example="dummy s=[1], positions=[116], or live slots",
     help="reset slots to -1 and positions to 0 in the dummy batch",
 )
-def check_dummy_step(subject: Subject) -> Found:
+def check_dummy_step(subject: StepContext) -> Found:
     """Check slots and positions of a dummy batch."""
     if subject.facts.dummy is None or subject.batch is None:
         return lacks("facts.dummy")
@@ -153,13 +153,13 @@ def check_dummy_step(subject: Subject) -> Found:
 @clause(
     "MLA216",
     "Under round-robin prefill context parallelism a local row stands at its global position.",
-    tier="values",
+    level="values",
     invariant="H1",
     incident="sglang#27276",
     example="cp 2, rank 0 rows {0,2,4}: position of local row 1 is 2, not 1",
     help="compute positions from (rank, row), not from the local offset",
 )
-def check_round_robin_positions(subject: Subject) -> Found:
+def check_round_robin_positions(subject: StepContext) -> Found:
     """Check that consecutive local rows are as many positions apart as there are ranks."""
     size = subject.facts.pcp_size
     positions = getattr(subject.batch, "positions", None)

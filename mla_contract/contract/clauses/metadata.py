@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.evidence import addresses_of
-from mla_contract.contract.clauses.subject import Subject, largest
+from mla_contract.contract.step.context import StepContext, largest
+from mla_contract.contract.step.trace import addresses_of
 
 
 @clause(
@@ -17,7 +17,7 @@ from mla_contract.contract.clauses.subject import Subject, largest
     example="dense, ND=2, decode=None",
     help="build each nested record from the counts, not from a flag",
 )
-def check_records_present(subject: Subject) -> Found:
+def check_records_present(subject: StepContext) -> Found:
     """Check the nested records of MLA metadata; sparse records may describe tokens themselves."""
     decodes, prefills = subject.num_decodes, subject.num_prefills
     if not subject.is_mla or decodes is None or prefills is None or not hasattr(subject.metadata, "decode"):
@@ -44,7 +44,7 @@ def check_records_present(subject: Subject) -> Found:
     example="NP=1, s=[900], prefill_max_seq_len=0",
     help="a forgotten 0 is below every top-k and always chooses dense prefill; set it in build()",
 )
-def check_prefill_max_seq_len(subject: Subject) -> Found:
+def check_prefill_max_seq_len(subject: StepContext) -> Found:
     """Check the number that the layer compares with the top-k."""
     stated, decodes, upper = getattr(subject.metadata, "prefill_max_seq_len", None), subject.num_decodes, None
     if not subject.is_sparse or type(stated) is not int or decodes is None:
@@ -69,7 +69,7 @@ def check_prefill_max_seq_len(subject: Subject) -> Found:
     example="q=[4], ND=1, decode_max_query_len=0",
     help="take the maximum over the decode requests",
 )
-def check_decode_max_query_len(subject: Subject) -> Found:
+def check_decode_max_query_len(subject: StepContext) -> Found:
     """Check the stated longest decode query."""
     stated, lens = getattr(subject.metadata, "decode_max_query_len", None), subject.query_lens
     if type(stated) is not int or subject.num_decodes is None or lens is None:
@@ -91,7 +91,7 @@ def check_decode_max_query_len(subject: Subject) -> Found:
     example="metadata of the previous step: num_actual_tokens=4, batch 5",
     help="copy the counts from the batch that build() was given",
 )
-def check_batch_counts(subject: Subject) -> Found:
+def check_batch_counts(subject: StepContext) -> Found:
     """Check the numbers that metadata and batch both have."""
     if subject.batch is None or subject.metadata is None:
         return lacks("batch")
@@ -111,11 +111,11 @@ def check_batch_counts(subject: Subject) -> Found:
     example="MLA ND=1, indexer ND=2",
     help="split once for each batch and hand the result to both builders",
 )
-def check_indexer_agrees(subject: Subject) -> Found:
+def check_indexer_agrees(subject: StepContext) -> Found:
     """Check the counts of both records of a layer."""
-    other = subject.evidence.indexer
+    other = subject.trace.indexer
     if other is None or not subject.is_mla:
-        return lacks("evidence.indexer")
+        return lacks("trace.indexer")
     found = []
     for name in ("num_decodes", "num_decode_tokens", "num_prefills"):
         own, theirs = getattr(subject.metadata, name), getattr(other, name)
@@ -133,11 +133,11 @@ def check_indexer_agrees(subject: Subject) -> Found:
     example="two builds before any forward, one prefill record",
     help="make nested records anew in each build; share only declared buffers",
 )
-def check_nothing_shared(subject: Subject) -> Found:
+def check_nothing_shared(subject: StepContext) -> Found:
     """Check the identity of nested records."""
-    alive = subject.evidence.alive
+    alive = subject.trace.alive
     if alive is None:
-        return lacks("evidence.alive")
+        return lacks("trace.alive")
     found = []
     for path, record in _nested(subject.metadata):
         for other in alive:
@@ -169,11 +169,11 @@ def _nested(metadata: Any) -> list[tuple[str, object]]:
     example="two builds, two data_ptr of one field",
     help="copy into the persistent buffer; do not return a new array",
 )
-def check_addresses(subject: Subject) -> Found:
+def check_addresses(subject: StepContext) -> Found:
     """Check the addresses of captured fields."""
-    captured = subject.evidence.captured
+    captured = subject.trace.captured
     if captured is None:
-        return lacks("evidence.captured")
+        return lacks("trace.captured")
     now = addresses_of(subject.metadata, tuple(captured))
     found = []
     for name, then in captured.items():
@@ -191,11 +191,11 @@ def check_addresses(subject: Subject) -> Found:
     example="a subclass of a backend that inherits the common builder",
     help="override get_builder_cls together with the impl",
 )
-def check_class(subject: Subject) -> Found:
+def check_class(subject: StepContext) -> Found:
     """Check the class of the metadata."""
-    wanted = subject.evidence.metadata_class
+    wanted = subject.trace.metadata_class
     if wanted is None or subject.metadata is None:
-        return lacks("evidence.metadata_class")
+        return lacks("trace.metadata_class")
     if isinstance(subject.metadata, wanted):
         return FINE
     got = type(subject.metadata).__name__
@@ -210,7 +210,7 @@ def check_class(subject: Subject) -> Found:
     example="q=[64], s=[64], topk skipped, use_dense_mha=False",
     help="decide dense prefill once, and let the indexer follow that decision",
 )
-def check_dense_prefill(subject: Subject) -> Found:
+def check_dense_prefill(subject: StepContext) -> Found:
     """Check the decision for dense prefill."""
     facts, dense = subject.facts, getattr(subject.prefill, "use_dense_mha", None)
     if not subject.is_sparse:

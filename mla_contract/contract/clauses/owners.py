@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_contract.contract.clauses.subject import Ints, smallest
+from mla_contract.contract.step.context import Ints, smallest
 
 
 def repeats_rows(stated: NDArray[Any], lens: Ints) -> bool:

@@ -6,8 +6,8 @@ import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
 from mla_contract.contract.clauses.decode import compare_rows, row_readings
-from mla_contract.contract.clauses.host import host_ints
-from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.host import host_ints
 
 _WORK = (
     "work_meta_data",
@@ -19,7 +19,7 @@ _WORK = (
 )
 
 
-def _paged(subject: Subject) -> bool:
+def _paged(subject: StepContext) -> bool:
     return subject.is_sparse and getattr(subject.metadata, "paged_kv_indptr", None) is not None
 
 
@@ -31,7 +31,7 @@ def _paged(subject: Subject) -> bool:
     example="2 rows, topk 2048, 4095 indices",
     help="slice all four tables by the same count of rows",
 )
-def check_paged_capacity(subject: Subject) -> Found:
+def check_paged_capacity(subject: StepContext) -> Found:
     """Check that no table is missing or too short."""
     if not _paged(subject):
         return lacks("aiter metadata")
@@ -56,7 +56,7 @@ def check_paged_capacity(subject: Subject) -> Found:
     example="work_indptr set, reduce_indptr None",
     help="set them in one place",
 )
-def check_work_complete(subject: Subject) -> Found:
+def check_work_complete(subject: StepContext) -> Found:
     """Check that the work plan is not set in part."""
     if not subject.is_sparse or not hasattr(subject.metadata, "work_meta_data"):
         return lacks("aiter metadata")
@@ -71,13 +71,13 @@ def check_work_complete(subject: Subject) -> Found:
 @clause(
     "MLA383",
     "A row's offsets hold its selected keys: min(position + 1, topk); padding repeats the last offset.",
-    tier="values",
+    level="values",
     invariant="D8",
     incident="vllm#47766 sglang#16531 ATOM#1595",
     example="topk 4, ctx 0, q=2: offsets [0,1,3]",
     help="sum min(position + 1, topk) over the rows of this step; rewrite the tail",
 )
-def check_paged_offsets(subject: Subject) -> Found:
+def check_paged_offsets(subject: StepContext) -> Found:
     """Check ``paged_kv_indptr``, ``qo_indptr`` and the last page lengths."""
     if not _paged(subject) or subject.batch is None:
         return lacks("aiter metadata")
@@ -108,13 +108,13 @@ def check_paged_offsets(subject: Subject) -> Found:
 @clause(
     "MLA384",
     "A paged decode table: pages = ceil(len / page), last page = (len - 1) % page + 1, no page for an empty row.",
-    tier="values",
+    level="values",
     invariant="D8",
     incident="sglang#16531",
     example="page 64, s=[65]: last_page_len 1, indptr [0,2]",
     help="hand the kernel's page size to the metadata call",
 )
-def check_decode_pages(subject: Subject) -> Found:
+def check_decode_pages(subject: StepContext) -> Found:
     """Check the paged tables of a dense decode record that has them."""
     indptr = getattr(subject.decode, "paged_kv_indptr", None)
     page = subject.facts.kernel_block_size

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.host import host, host_copy, host_ints
-from mla_contract.contract.clauses.subject import Ints, Subject, largest
+from mla_contract.contract.step.context import Ints, StepContext, largest
+from mla_contract.contract.step.host import host, host_copy, host_ints
 
 
-def prefill_lens(subject: Subject) -> Ints | None:
+def prefill_lens(subject: StepContext) -> Ints | None:
     """Return the query lengths of the prefill requests, from the host copy."""
     lens, decodes = subject.query_lens, subject.num_decodes
     return None if lens is None or decodes is None else lens[decodes:]
@@ -23,7 +23,7 @@ def prefill_lens(subject: Subject) -> Ints | None:
     example="q=[1,5], ND=1, prefill.max_query_len=4",
     help="take the maximum over the prefill requests only",
 )
-def check_prefill_max(subject: Subject) -> Found:
+def check_prefill_max(subject: StepContext) -> Found:
     """Check the stated maximum of the prefill record."""
     lens = prefill_lens(subject)
     if subject.is_indexer or subject.prefill is None or lens is None:
@@ -43,7 +43,7 @@ def check_prefill_max(subject: Subject) -> Found:
     example="q=[1,5], ND=1, query_lens_cpu=[1]",
     help="slice the batch's lengths from num_decodes on",
 )
-def check_prefill_host_lens(subject: Subject) -> Found:
+def check_prefill_host_lens(subject: StepContext) -> Found:
     """Check the host lengths of the prefill record."""
     lens = prefill_lens(subject)
     own = host_copy(getattr(subject.prefill, "query_lens_cpu", None))
@@ -58,13 +58,13 @@ def check_prefill_host_lens(subject: Subject) -> Found:
 @clause(
     "MLA263",
     "The prefill record's offsets are those of the batch from the first prefill on, starting at 0 again.",
-    tier="values",
+    level="values",
     invariant="X9",
     incident="vllm#48642",
     example="q=[1,5], ND=1, prefill.query_start_loc=[1,6]",
     help="subtract query_start_loc[num_decodes]",
 )
-def check_prefill_offsets(subject: Subject) -> Found:
+def check_prefill_offsets(subject: StepContext) -> Found:
     """Check the device offsets of the prefill record."""
     if subject.is_indexer or subject.prefill is None or subject.batch is None or subject.num_decodes is None:
         return lacks("metadata.prefill")
@@ -79,13 +79,13 @@ def check_prefill_offsets(subject: Subject) -> Found:
 @clause(
     "MLA264",
     "The prefill record's block table holds the rows of the prefill requests.",
-    tier="values",
+    level="values",
     invariant="C6",
     incident="vllm#48659",
     example="q=[1,5], ND=1, prefill.block_table = first row",
     help="slice the batch's table from num_decodes on",
 )
-def check_prefill_table(subject: Subject) -> Found:
+def check_prefill_table(subject: StepContext) -> Found:
     """Check the rows of the prefill record's block table on its live columns."""
     size = subject.facts.kernel_block_size
     if subject.is_indexer or subject.prefill is None or subject.batch is None or size is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.host import host
 from mla_contract.contract.clauses.owners import repeats_rows
-from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.host import host
 
 _PER_ROW = (
     ("req_id_per_token", 0),
@@ -26,7 +26,7 @@ _PER_ROW = (
     example="q=[1,64], s=[100,64], dense split: 65 request ids, 1 row of q",
     help="cut per-token arrays to num_decode_tokens while dense prefill is active, else to all tokens",
 )
-def check_kernel_rows(subject: Subject) -> Found:
+def check_kernel_rows(subject: StepContext) -> Found:
     """Check per-token arrays against the rows of q."""
     if not subject.is_sparse:
         return lacks("sparse metadata")
@@ -57,7 +57,7 @@ def check_kernel_rows(subject: Subject) -> Found:
     example="declared all_decodes, q=[1,5], ND=1, NP=1",
     help="set num_decodes=num_reqs, num_prefills=0, num_decode_tokens=num_actual_tokens",
 )
-def check_all_decodes(subject: Subject) -> Found:
+def check_all_decodes(subject: StepContext) -> Found:
     """Check the counts of a backend without prefill path."""
     if not subject.all_decodes or not subject.is_mla:
         return lacks("a declaration that all tokens are decodes")
@@ -76,13 +76,13 @@ def check_all_decodes(subject: Subject) -> Found:
 @clause(
     "MLA253",
     "A token's request id is the request that its position in the batch belongs to; padding tokens own row 0.",
-    tier="values",
+    level="values",
     invariant="C13",
     incident="vllm#48642 vllm#57388",
     example="q=[2,1], req_id_per_token=[0,1,1]",
     help="repeat request ids by the query lengths of this step, and clear the tail",
 )
-def check_request_ids(subject: Subject) -> Found:
+def check_request_ids(subject: StepContext) -> Found:
     """Check the owners of tokens, which also bounds them by the block table's rows."""
     ids = getattr(subject.metadata, "req_id_per_token", None)
     if ids is None or subject.batch is None:
@@ -112,7 +112,7 @@ def check_request_ids(subject: Subject) -> Found:
     example="topk indices of 2 axes, kernel wants 3",
     help="reshape where the kernel is called",
 )
-def check_topk_rank(subject: Subject) -> Found:
+def check_topk_rank(subject: StepContext) -> Found:
     """Check the rank of the top-k indices."""
     rank, shape = subject.facts.topk_rank, subject.facts.topk_shape
     if rank is None or shape is None:

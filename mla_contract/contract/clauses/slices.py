@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from mla_contract.contract.arrays import is_array
-from mla_contract.contract.batch import CommonBatch
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.evidence import Child
-from mla_contract.contract.clauses.host import host, host_copy
-from mla_contract.contract.clauses.subject import Subject
-from mla_contract.contract.specs import tensors_of
-from mla_contract.contract.tiers import members
+from mla_contract.contract.schema.batch import CommonBatch
+from mla_contract.contract.schema.tiers import members
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.host import host, host_copy
+from mla_contract.contract.step.trace import Child
+from mla_contract.contract.structure.arrays import is_array
+from mla_contract.contract.structure.specs import tensors_of
 
 
-def _children(subject: Subject) -> list[tuple[str, Child]] | None:
+def _children(subject: StepContext) -> list[tuple[str, Child]] | None:
     """Return the children with their paths."""
-    slices = subject.evidence.slices
+    slices = subject.trace.slices
     if slices is None:
         return None
     return [(f"{type(slices.parent).__name__}[{index}]", child) for index, child in enumerate(slices.children)]
@@ -46,12 +46,12 @@ def _axes() -> Iterator[tuple[str, str]]:
     example="q=[600,600] cut at token 600: positions and is_prefilling None",
     help="replace the fields that change instead of listing those that stay",
 )
-def check_slice_fields(subject: Subject) -> Found:
+def check_slice_fields(subject: StepContext) -> Found:
     """Check that no field of the parent is lost."""
     children = _children(subject)
-    if children is None or subject.evidence.slices is None:
-        return lacks("evidence.slices")
-    parent = subject.evidence.slices.parent
+    if children is None or subject.trace.slices is None:
+        return lacks("trace.slices")
+    parent = subject.trace.slices.parent
     return tuple(
         Breach(f"{path}.{name}", "the slice lost a field of its parent", "a value", "None")
         for path, child in children
@@ -68,11 +68,11 @@ def check_slice_fields(subject: Subject) -> Found:
     example="3 + 5 requests: the second slice's table has 3 rows",
     help="choose the cut by the field's named axis",
 )
-def check_slice_axes(subject: Subject) -> Found:
+def check_slice_axes(subject: StepContext) -> Found:
     """Check the length of every array field of a child."""
     children = _children(subject)
     if children is None:
-        return lacks("evidence.slices")
+        return lacks("trace.slices")
     found = []
     for path, child in children:
         requests = child.request_slice.stop - child.request_slice.start
@@ -99,12 +99,12 @@ def check_slice_axes(subject: Subject) -> Found:
     example="q=[600,600] cut at 600: second offsets [600,1200]",
     help="subtract the first token of the slice",
 )
-def check_slice_totals(subject: Subject) -> Found:
+def check_slice_totals(subject: StepContext) -> Found:
     """Check counts and host offsets of the children."""
     children = _children(subject)
-    if children is None or subject.evidence.slices is None:
-        return lacks("evidence.slices")
-    parent, found = subject.evidence.slices.parent, []
+    if children is None or subject.trace.slices is None:
+        return lacks("trace.slices")
+    parent, found = subject.trace.slices.parent, []
     total = sum(child.batch.num_actual_tokens for _, child in children)
     if total != parent.num_actual_tokens:
         path = f"{type(parent).__name__}.num_actual_tokens"
@@ -121,18 +121,18 @@ def check_slice_totals(subject: Subject) -> Found:
 @clause(
     "MLA414",
     "Put together again, the slices' slots are the parent's.",
-    tier="values",
+    level="values",
     invariant="C11",
     incident="vllm#43966 vllm#48659",
     example="second slice with the slots of the first",
     help="cut slot_mapping by the slice's tokens",
 )
-def check_slices_restore(subject: Subject) -> Found:
+def check_slices_restore(subject: StepContext) -> Found:
     """Check that slots and positions are the parent's in the child's range."""
     children = _children(subject)
-    if children is None or subject.evidence.slices is None:
-        return lacks("evidence.slices")
-    parent = subject.evidence.slices.parent
+    if children is None or subject.trace.slices is None:
+        return lacks("trace.slices")
+    parent = subject.trace.slices.parent
     for path, child in children:
         for name in ("slot_mapping", "positions"):
             own, whole = getattr(child.batch, name, None), getattr(parent, name, None)

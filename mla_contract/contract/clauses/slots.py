@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.subject import Ints, Subject, smallest
+from mla_contract.contract.step.context import Ints, StepContext, smallest
 
 _INT32_LIMIT = 2**31
 
@@ -20,13 +20,13 @@ def _divided(values: Ints, size: int) -> tuple[Ints, Ints]:
 @clause(
     "MLA221",
     "Slots are -1 or pairwise distinct.",
-    tier="values",
+    level="values",
     invariant="C5",
     incident="vllm#54359",
     example="640-token block, page 128: 4096 entries, 864 slots",
     help="compute slots at the kernel's block size; -1 where nothing is stored",
 )
-def check_slots_distinct(subject: Subject) -> Found:
+def check_slots_distinct(subject: StepContext) -> Found:
     """Check that no two tokens are written to one place; runs of consecutive slots are compared, not single ones."""
     if subject.batch is None:
         return lacks("batch")
@@ -51,13 +51,13 @@ def check_slots_distinct(subject: Subject) -> Found:
 @clause(
     "MLA222",
     "Under decode context parallelism exactly the tokens that this rank owns have a slot.",
-    tier="values",
+    level="values",
     invariant="C5",
     incident="vllm#50095",
     example="dcp 2, interleave 1, rank 0: token at position 1 has a slot",
     help="a negative slot says who stores a token, not whether it has a query",
 )
-def check_slot_owner(subject: Subject) -> Found:
+def check_slot_owner(subject: StepContext) -> Found:
     """Check ownership of every live token."""
     facts = subject.facts
     if subject.batch is None or facts.dcp_size <= 1:
@@ -79,13 +79,13 @@ def check_slot_owner(subject: Subject) -> Found:
 @clause(
     "MLA223",
     "Live columns of the block table hold blocks of the cache.",
-    tier="values",
+    level="values",
     invariant="C6",
     incident="vllm#45380",
     example="s=[65], page 64, row [3,-1]",
     help="fill the columns of every live block",
 )
-def check_live_blocks(subject: Subject) -> Found:
+def check_live_blocks(subject: StepContext) -> Found:
     """Check the ids in [0, ceil(s / block size))."""
     size = subject.facts.kernel_block_size
     if subject.batch is None or size is None:
@@ -107,13 +107,13 @@ def check_live_blocks(subject: Subject) -> Found:
 @clause(
     "MLA224",
     "Rows of padding requests hold the null block.",
-    tier="values",
+    level="values",
     invariant="C6",
     incident="vllm#39277 ATOM#2044",
     example="s=[9,0], row 1 = [7]",
     help="clear the rows behind the last request at every step",
 )
-def check_padding_blocks(subject: Subject) -> Found:
+def check_padding_blocks(subject: StepContext) -> Found:
     """Check the first column of padding rows."""
     if subject.batch is None:
         return lacks("batch")
@@ -134,13 +134,13 @@ def check_padding_blocks(subject: Subject) -> Found:
 @clause(
     "MLA225",
     "A slot is its block's id times the span of a block, plus the offset in the block.",
-    tier="values",
+    level="values",
     invariant="C7",
     incident="vllm#51031",
     example="block 128, kernel block 64, interleave 128, dcp 4, position 64",
     help="use one block size for slots and for the table: the kernel's",
 )
-def check_slots_follow_table(subject: Subject) -> Found:
+def check_slots_follow_table(subject: StepContext) -> Found:
     """Check every stored token against the block table."""
     facts, size = subject.facts, subject.facts.kernel_block_size
     if subject.batch is None or size is None:
@@ -174,13 +174,13 @@ def check_slots_follow_table(subject: Subject) -> Found:
 @clause(
     "MLA226",
     "The address of the last slot fits the kernel's integers.",
-    tier="values",
+    level="values",
     invariant="C14",
     incident="vllm#54019 vllm#56037 vllm#46222",
     example="block size 1280, stride 512, block 3277",
     help="declare 64-bit addressing, or bound the cache",
 )
-def check_address_range(subject: Subject) -> Found:
+def check_address_range(subject: StepContext) -> Found:
     """Check slot times stride against 32 bits."""
     stride, wide = subject.facts.row_stride, subject.facts.wide_addresses
     if subject.batch is None or stride is None or wide is None:

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.subject import Subject
-from mla_contract.contract.declaration import Routing
+from mla_contract.contract.schema.declaration import Routing
+from mla_contract.contract.step.context import StepContext
 
 _CLASSES = ("decode", "short extend", "long extend", "fresh prefill")
 
 
-def _only_lengths_count(subject: Subject) -> bool:
+def _only_lengths_count(subject: StepContext) -> bool:
     """Return whether every request is live, has context and is not flagged, so that its length gives its class."""
     return (
         subject.min_context_len > 0
@@ -22,7 +22,7 @@ def _only_lengths_count(subject: Subject) -> bool:
     )
 
 
-def _kinds(subject: Subject, threshold: int) -> NDArray[np.int8]:
+def _kinds(subject: StepContext, threshold: int) -> NDArray[np.int8]:
     """Return the class of each request: 0 decode, 1 short extend, 2 long extend, 3 fresh prefill."""
     lens, context = subject.query_lens, subject.context_lens
     if lens is None or context is None:
@@ -46,7 +46,7 @@ def _kinds(subject: Subject, threshold: int) -> NDArray[np.int8]:
     example="q=[1,4,4,4], s=[40,50,60,70], thr=4, uniform",
     help="sort requests by class before building, not by token count",
 )
-def check_order(subject: Subject) -> Found:
+def check_order(subject: StepContext) -> Found:
     """Check that the class of requests never falls."""
     threshold, lens = subject.facts.decode_threshold, subject.query_lens
     if threshold is None or lens is None or subject.context_lens is None:
@@ -80,7 +80,7 @@ def check_order(subject: Subject) -> Found:
     example="q=[4,4,4,0,0], ND=3, NP=1",
     help="set every count in build(); an inherited default of 0 is not a count",
 )
-def check_sums(subject: Subject) -> Found:
+def check_sums(subject: StepContext) -> Found:
     """Check the counts of the metadata among themselves."""
     decodes, prefills, tokens = subject.num_decodes, subject.num_prefills, subject.num_decode_tokens
     if decodes is None or prefills is None or tokens is None:
@@ -108,7 +108,7 @@ def check_sums(subject: Subject) -> Found:
     example="q=[1,5], ND=1, NDT=2",
     help="take num_decode_tokens from query_start_loc_cpu[num_decodes]",
 )
-def check_decode_tokens(subject: Subject) -> Found:
+def check_decode_tokens(subject: StepContext) -> Found:
     """Check the boundary in tokens against the boundary in requests."""
     decodes, tokens, start_loc = subject.num_decodes, subject.num_decode_tokens, subject.start_loc
     if decodes is None or tokens is None or start_loc is None:
@@ -128,7 +128,7 @@ def check_decode_tokens(subject: Subject) -> Found:
     example="q=[1,8], thr=4, ND=2",
     help="split after sorting, with the threshold that the kernel was built for",
 )
-def check_decode_lens(subject: Subject) -> Found:
+def check_decode_lens(subject: StepContext) -> Found:
     """Check the query lengths of the decodes."""
     threshold, decodes, lens = subject.facts.decode_threshold, subject.num_decodes, subject.query_lens
     if threshold is None or decodes is None or lens is None:
@@ -162,7 +162,7 @@ def check_decode_lens(subject: Subject) -> Found:
     example="q=[4], s=[4], computed=[0], K=3, thr=4, ND=1",
     help="classify by context and prefilling flag, not by length alone",
 )
-def check_no_prompt_in_decodes(subject: Subject) -> Found:
+def check_no_prompt_in_decodes(subject: StepContext) -> Found:
     """Check that decodes have context and do not prefill."""
     allowed, decodes = subject.facts.short_extends_are_decodes, subject.num_decodes
     if allowed is None or decodes is None or subject.context_lens is None:
@@ -185,7 +185,7 @@ def check_no_prompt_in_decodes(subject: Subject) -> Found:
     example="q=[4,4,4,0,0,0,0,0], thr=4, uniform: ND=3, NP=5",
     help="count padding requests as decodes",
 )
-def check_padding_is_decode(subject: Subject) -> Found:
+def check_padding_is_decode(subject: StepContext) -> Found:
     """Check the first prefill, unless the release's own split has padding start the prefills.
 
     Source: vLLM 0.30.0 v1/attention/backends/utils.py, split_decodes_and_prefills; 0.31.0 counts padding as decodes.
@@ -210,7 +210,7 @@ def check_padding_is_decode(subject: Subject) -> Found:
     example="q=[1,1,5], thr=1, declared shared split, ND=1",
     help="use the shared split, or declare another routing",
 )
-def check_split_is_maximal(subject: Subject) -> Found:
+def check_split_is_maximal(subject: StepContext) -> Found:
     """Check that the first prefill could not have been a decode."""
     facts, decodes, prefills, lens = subject.facts, subject.num_decodes, subject.num_prefills, subject.query_lens
     declared = subject.declaration

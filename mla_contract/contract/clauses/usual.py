@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.clauses.host import host_copy
-from mla_contract.contract.declaration import BackendDeclaration, Routing
+from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
+from mla_contract.contract.step.facts import Facts
+from mla_contract.contract.step.host import host_copy
 
 PROVEN = frozenset(
     f"MLA{number}"

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.clauses.host import host_all, host_copy
 from mla_contract.contract.clauses.usual import Step
 from mla_contract.contract.clauses.usual_values import repeats, same
+from mla_contract.contract.step.facts import Facts
+from mla_contract.contract.step.host import host_all, host_copy
 
 PROVEN_CONTEXT = frozenset(
     {"MLA301", "MLA302", "MLA304", "MLA305", "MLA306", "MLA308", "MLA309", "MLA312", "MLA313", "MLA314"}

@@ -1,4 +1,4 @@
-"""The usual step, proven at once: few vector operations that decide many clauses of the values tier together.
+"""The usual step, proven at once: few vector operations that decide many clauses of the values level together.
 
 Slots are compared run by run: inside one block of one request they count up, so only the first token of each run needs
 the block table, and all others only their predecessor. Blocks that are pairwise distinct make the slots distinct.
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.clauses.host import host_all, on_host
 from mla_contract.contract.clauses.usual import Step, is_ramp
+from mla_contract.contract.step.facts import Facts
+from mla_contract.contract.step.host import host_all, on_host
 
 PROVEN_VALUES = frozenset(f"MLA{number}" for number in (*range(211, 215), 221, *range(223, 227), 253, 263, 264))
 """Clauses that hold wherever ``prove_values`` says yes."""

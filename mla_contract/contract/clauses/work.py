@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.evidence import Reuse
-from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.trace import Reuse
 
 SCHEDULE_INPUTS = (
     "ubatch",
@@ -30,11 +30,11 @@ SCHEDULE_INPUTS = (
     example="heads 8: info(8), kernel(16)",
     help="make the arguments once and hand the same record to all calls",
 )
-def check_calls_agree(subject: Subject) -> Found:
+def check_calls_agree(subject: StepContext) -> Found:
     """Check the arguments that two calls share."""
-    calls = subject.evidence.calls
+    calls = subject.trace.calls
     if calls is None or len(calls) < 2:
-        return lacks("evidence.calls")
+        return lacks("trace.calls")
     first: dict[str, tuple[str, object]] = {}
     found = []
     for call in calls:
@@ -54,11 +54,11 @@ def check_calls_agree(subject: Subject) -> Found:
     example="topk 4, q=8: ctx 0 and ctx 8, one key min(s, topk)=4",
     help="put every input into the key: per-token lengths, not their maximum; and the micro-batch",
 )
-def check_reuse(subject: Subject) -> Found:
+def check_reuse(subject: StepContext) -> Found:
     """Check the inputs of every schedule that came from a cache."""
-    reuse = subject.evidence.reuse
+    reuse = subject.trace.reuse
     if reuse is None:
-        return lacks("evidence.reuse")
+        return lacks("trace.reuse")
     return tuple(breach for one in reuse for breach in _reuse_breaches(one))
 
 
@@ -90,11 +90,11 @@ def _equal(left: Any, right: Any) -> bool:
     example="metadata of step 6 with the batch of step 7",
     help="build in every step, also in idle ones",
 )
-def check_generation(subject: Subject) -> Found:
+def check_generation(subject: StepContext) -> Found:
     """Check the step counters."""
-    generation = subject.evidence.generation
+    generation = subject.trace.generation
     if generation is None:
-        return lacks("evidence.generation")
+        return lacks("trace.generation")
     own, batch = generation
     if own == batch:
         return FINE

@@ -1,4 +1,4 @@
-"""The persistent work plan as clauses: what ``work_plan`` checks, for a plan that stands in the evidence."""
+"""The persistent work plan as clauses: what ``work_plan`` checks, for a plan that stands in the trace."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from mla_contract.contract.clauses.clause import Found, clause, lacks
-from mla_contract.contract.clauses.subject import Subject
 from mla_contract.contract.clauses.work_plan import CHECKS, HELP, breaches_of, plan_of
+from mla_contract.contract.step.context import StepContext
 
 SENTENCES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -39,16 +39,16 @@ SENTENCES: Mapping[str, tuple[str, str]] = MappingProxyType(
 def _state(code: str, sentence: str, example: str) -> None:
     """Register one check of a plan as a clause."""
 
-    def probe(subject: Subject) -> Found:
-        given = subject.evidence.planned_work
+    def probe(subject: StepContext) -> Found:
+        given = subject.trace.planned_work
         if given is None:
-            return lacks("evidence.planned_work")
+            return lacks("trace.planned_work")
         plan = plan_of(given.buffers, given.kv_indptr, given.fold, given.granularity)
         return breaches_of(plan, type(given.buffers).__name__, CHECKS[code])
 
     probe.__name__ = f"check_plan_{CHECKS[code].__name__.removeprefix('check_')}"
     incident = "vllm#46997 vllm#47042 sglang#16531"
-    clause(code, sentence, tier="values", invariant="M9", incident=incident, example=example, help=HELP[code])(probe)
+    clause(code, sentence, level="values", invariant="M9", incident=incident, example=example, help=HELP[code])(probe)
 
 
 for _code, (_sentence, _example) in SENTENCES.items():

@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mla_contract.contract.clauses.clause import Breach
-from mla_contract.contract.clauses.host import host_ints
+from mla_contract.contract.step.host import host_ints
 from mla_contract.contract.violation import Violation
 
 if TYPE_CHECKING:
-    from mla_contract.contract.aiter import AiterWork
+    from mla_contract.contract.schema.aiter import AiterWork
 
 ITEM = ("batch_idx", "partial_qo_loc", "qo_start", "qo_end", "kv_start", "kv_end", "kv_offset", "pad")
 """Fields of one work item, in order."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.clauses.evidence import Slot
-from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.trace import Lane
 
 
-def _name(slot: Slot) -> str:
+def _name(slot: Lane) -> str:
     return f"workspace[ubatch {slot.ubatch}, {slot.lane}]"
 
 
@@ -19,11 +19,11 @@ def _name(slot: Slot) -> str:
     example="61 MB wanted, 0 reserved",
     help="reserve by formula from the configuration, not by the profiling batch",
 )
-def check_reserved(subject: Subject) -> Found:
+def check_reserved(subject: StepContext) -> Found:
     """Check reservations against needs, slot by slot."""
-    space = subject.evidence.workspace
+    space = subject.trace.workspace
     if space is None:
-        return lacks("evidence.workspace")
+        return lacks("trace.workspace")
     return tuple(
         Breach(_name(slot), "less is reserved than used", f"at least {need} bytes", f"{space.reserved_bytes[slot]}")
         for slot, need in space.needed_bytes.items()
@@ -39,11 +39,11 @@ def check_reserved(subject: Subject) -> Found:
     example="8192 x 1048576 x 4 = 32 GiB instead of 256 x 1048576 x 4 = 1 GiB",
     help="bound decode rows by max_num_seqs * next_n, prefill rows by max_num_batched_tokens",
 )
-def check_tightness(subject: Subject) -> Found:
+def check_tightness(subject: StepContext) -> Found:
     """Check reservations for excess."""
-    space = subject.evidence.workspace
+    space = subject.trace.workspace
     if space is None:
-        return lacks("evidence.workspace")
+        return lacks("trace.workspace")
     found = []
     for slot, reserved in space.reserved_bytes.items():
         most = int(space.slack * space.needed_bytes.get(slot, 0))
@@ -62,11 +62,11 @@ def check_tightness(subject: Subject) -> Found:
     example="rows 65535 after max(), alignment 128",
     help="round last",
 )
-def check_aligned_rows(subject: Subject) -> Found:
+def check_aligned_rows(subject: StepContext) -> Found:
     """Check the rows of the context workspace."""
-    space = subject.evidence.workspace
+    space = subject.trace.workspace
     if space is None or space.rows is None or space.alignment is None:
-        return lacks("evidence.workspace.rows")
+        return lacks("trace.workspace.rows")
     if space.rows % space.alignment == 0:
         return FINE
     got = f"{space.rows}, remainder {space.rows % space.alignment}"
@@ -81,11 +81,11 @@ def check_aligned_rows(subject: Subject) -> Found:
     example="2 micro-batches, reserved in the first only",
     help="reserve in each slot; give captured graphs a lane of their own",
 )
-def check_slots(subject: Subject) -> Found:
+def check_slots(subject: StepContext) -> Found:
     """Check that slots are reserved and apart."""
-    space = subject.evidence.workspace
+    space = subject.trace.workspace
     if space is None:
-        return lacks("evidence.workspace")
+        return lacks("trace.workspace")
     found = [
         Breach(_name(slot), "a slot is used and not reserved", f"{need} bytes", "nothing")
         for slot, need in space.needed_bytes.items()
@@ -106,11 +106,11 @@ def check_slots(subject: Subject) -> Found:
     example="an fp8 scratch first asked for by the first real prefill",
     help="ask for the plan's arrays in the profiling run",
 )
-def check_sites(subject: Subject) -> Found:
+def check_sites(subject: StepContext) -> Found:
     """Check the places that ask against the plan."""
-    space = subject.evidence.workspace
+    space = subject.trace.workspace
     if space is None or space.sites is None or space.planned_sites is None:
-        return lacks("evidence.workspace.sites")
+        return lacks("trace.workspace.sites")
     return tuple(
         Breach(f"workspace site {site}", "asks for scratch outside the plan", "a planned site", "unplanned")
         for site in sorted(space.sites - space.planned_sites)

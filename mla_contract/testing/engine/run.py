@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mla_contract.adapters.vllm.arming import checked_builds
-from mla_contract.adapters.vllm.traffic import run_traffic, traffic_from
+from mla_contract.plugin.arming import checked_builds
+from mla_contract.testing.engine.traffic import run_traffic, traffic_from
 
 if TYPE_CHECKING:
-    from mla_contract.contract.provider import KernelProvider, Operation
+    from mla_contract.contract.schema.provider import KernelProvider, Operation
     from mla_contract.testing.aiter_double import Double
 
 R = TypeVar("R")
@@ -33,7 +33,7 @@ class OnlyMapSlots:
 
     def reason(self, inputs: Operation[Any]) -> str | None:
         """Return why this one is not taken."""
-        from mla_contract.contract.provider import MapSlots
+        from mla_contract.contract.schema.provider import MapSlots
 
         return None if isinstance(inputs, MapSlots) else "here only slots are mapped: all else is aiter's"
 
@@ -44,9 +44,9 @@ class OnlyMapSlots:
 
 def install_double(stack: ExitStack, words: str) -> Double:
     """Install the double until the stack closes, and make the backend use it for whatever aiter can do."""
+    from mla_contract.backends.kernels.aiter import AiterProvider
+    from mla_contract.backends.kernels.aiter.device import DeviceInfo
     from mla_contract.backends.kernels.reference import ReferenceProvider
-    from mla_contract.backends.rocm_sparse.aiter_provider import AiterProvider
-    from mla_contract.backends.rocm_sparse.aiter_provider.device import DeviceInfo
     from mla_contract.backends.vllm import providers
     from mla_contract.testing.aiter_double import install
 

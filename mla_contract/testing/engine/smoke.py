@@ -9,10 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from mla_contract.adapters.vllm.traffic import prompts_of, traffic_from
 from mla_contract.testing.engine.models import VOCABULARY
 from mla_contract.testing.engine.oracle import Answer, Question
 from mla_contract.testing.engine.processes import Run, ask_oracle, run_engine, write_model
+from mla_contract.testing.engine.traffic import prompts_of, traffic_from
 
 MODELS: Mapping[str, str] = MappingProxyType({"deepseek-v3.2": "write_sparse_model", "glm-moe-dsa": "write_glm_model"})
 """Recipe of each model, by the name of its family."""
@@ -76,7 +76,7 @@ class Smoke:
             "MLA_CONTRACT_BACKEND": self.backend,
             "MLA_CONTRACT_INDEX_CACHE": "fp8" if self.index_fp8 else "float",
             "MLA_CONTRACT_VALIDATE": "error",
-            "MLA_CONTRACT_TIER": "values",
+            "MLA_CONTRACT_LEVEL": "values",
         }
 
     def questions(self) -> list[Question]:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from mla_contract.contract.provider import KernelProvider
+from mla_contract.contract.schema.provider import KernelProvider
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.indexer import IndexerInputs
 from mla_contract.backends.sparse.indexer_metadata import SparseIndexerMetadata
 from mla_contract.backends.sparse.workspace import LocalWorkspace
-from mla_contract.contract.provider import KernelProvider
+from mla_contract.contract.schema.provider import KernelProvider
 from tests.backends.gpu.batches import StaticBatch, lens_of
 
 LONGEST, MOST = 2048, 256

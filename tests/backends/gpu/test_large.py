@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mla_contract.backends.kernels.reference import ReferenceProvider
-from mla_contract.contract.provider import (
+from mla_contract.contract.schema.provider import (
     ChunkLogits,
     GatherIndexerK,
     IndexerCacheFormat,

@@ -18,7 +18,7 @@ from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.indexer import IndexerInputs
 from mla_contract.backends.sparse.workspace import LocalWorkspace
-from mla_contract.contract.provider import ChunkLogits, GatherIndexerK, KernelProvider, SparseAttention
+from mla_contract.contract.schema.provider import ChunkLogits, GatherIndexerK, KernelProvider, SparseAttention
 from tests.backends.gpu.batches import StaticBatch
 
 QUERIES = 256

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mla_contract.backends.kernels.reference import ReferenceProvider
-from mla_contract.contract.provider import SparseAttention
+from mla_contract.contract.schema.provider import SparseAttention
 from tests.backends.kernels.cases import TOPK, naive_attention, ragged
 
 WIDTH, V_DIM, SCALE = 24, 16, 0.3

@@ -9,8 +9,8 @@ import torch
 
 from mla_contract.backends.kernels import registry
 from mla_contract.backends.kernels.reference import ReferenceProvider
-from mla_contract.contract.persistent_work import WorkConfig
-from mla_contract.contract.provider import SizeWork, TopkRows
+from mla_contract.contract.schema.persistent_work import WorkConfig
+from mla_contract.contract.schema.provider import SizeWork, TopkRows
 from mla_contract.errors import NoProvider
 from mla_contract.testing.aiter_double import install
 from tests.backends.rocm_sparse.aiter_cases import inputs, provider

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mla_contract.backends.kernels.aiter import AiterProvider, DeviceInfo, allocate_work
 from mla_contract.backends.kernels.reference import ReferenceProvider
-from mla_contract.backends.rocm_sparse.aiter_provider import AiterProvider, DeviceInfo, allocate_work
-from mla_contract.contract.persistent_work import WorkBuffers, WorkConfig
-from mla_contract.contract.provider import FillWork, SizeWork, SparseAttention
+from mla_contract.contract.schema.persistent_work import WorkBuffers, WorkConfig
+from mla_contract.contract.schema.provider import FillWork, SizeWork, SparseAttention
 from tests.backends.kernels.cases import ragged
 
 BF16, FN, FNUZ = torch.bfloat16, torch.float8_e4m3fn, torch.float8_e4m3fnuz

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mla_contract.contract.persistent_work import WorkConfig
+from mla_contract.contract.schema.persistent_work import WorkConfig
 from mla_contract.errors import NoProvider
 from mla_contract.testing.aiter_double import install
 from tests.backends.rocm_sparse.aiter_cases import (

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from mla_contract.backends.rocm_sparse.aiter_provider import AiterProvider
-from mla_contract.backends.rocm_sparse.aiter_provider.binding import Call
-from mla_contract.contract.persistent_work import WorkConfig
-from mla_contract.contract.provider import KeyLayout, Operation, SizeWork, TopkRows
+from mla_contract.backends.kernels.aiter import AiterProvider
+from mla_contract.backends.kernels.aiter.binding import Call
+from mla_contract.contract.schema.persistent_work import WorkConfig
+from mla_contract.contract.schema.provider import KeyLayout, Operation, SizeWork, TopkRows
 from mla_contract.testing.aiter_double import RELEASES, install
 from tests.backends.kernels.cases import Case
 from tests.backends.rocm_sparse.aiter_cases import BF16, FNUZ, inputs, provider
@@ -132,7 +132,7 @@ def test_provider_without_aiter_or_device_says_so() -> None:
 
 def test_provider_unknown_arch_names_the_known() -> None:
     """An arch without kernels for pages of one is refused with those that have them."""
-    from mla_contract.backends.rocm_sparse.aiter_provider import DeviceInfo
+    from mla_contract.backends.kernels.aiter import DeviceInfo
 
     with install("0.1.20", "gfx1250"):
         reason = AiterProvider(DeviceInfo("gfx1250", 64, "cpu")).reason(inputs(16))

@@ -12,8 +12,8 @@ from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.indexer import padded_places
 from mla_contract.backends.sparse.workspace import LocalWorkspace
-from mla_contract.contract.clauses.clause import Tier
-from mla_contract.contract.clauses.evidence import Evidence, addresses_of
+from mla_contract.contract.clauses.clause import Level
+from mla_contract.contract.step.trace import BuildTrace, addresses_of
 from mla_contract.errors import ContractError, InvalidContract
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.records import Batch
@@ -62,10 +62,10 @@ def check(made: RocmSparseBackend, of: Batch) -> None:
     """Assert that records keep the contract, and that selections and outputs are those of the naive computation."""
     config = made.config
     metadata, indexer = made.builder.build_pair(of)
-    evidence = Evidence(indexer=indexer)
+    trace = BuildTrace(indexer=indexer)
     for record in (metadata, indexer):
-        known = {"batch": of, "declaration": made.declaration, "facts": config.facts, "evidence": evidence}
-        assert [one.render() for one in check_metadata(record, **known, tier=Tier.VALUES)] == []  # type: ignore[arg-type]
+        known = {"batch": of, "declaration": made.declaration, "facts": config.facts, "trace": trace}
+        assert [one.render() for one in check_metadata(record, **known, level=Level.VALUES)] == []  # type: ignore[arg-type]
     arrays = arrays_of(of, config)
     made.indexer.run(arrays.inputs, indexer, arrays.topk)
     out = made.attention.forward_mqa(arrays.q, arrays.kv_cache, arrays.topk, metadata)
@@ -134,9 +134,9 @@ def test_builder_two_steps_keep_every_address() -> None:
     first, second = (step_batch((1, 1), lens, TIGHT) for lens in ((30, 40), (31, 41)))
     captured = addresses_of(builder.build(first), names)
     again = builder.build(second)
-    assert check_metadata(again, batch=second, evidence=Evidence(captured=captured)) == ()
+    assert check_metadata(again, batch=second, trace=BuildTrace(captured=captured)) == ()
     other = backend(TIGHT).builder.build(second)
-    found = check_metadata(other, batch=second, evidence=Evidence(captured=captured))
+    found = check_metadata(other, batch=second, trace=BuildTrace(captured=captured))
     assert {one.code for one in found} == {"MLA247"}
 
 
@@ -150,7 +150,7 @@ def test_builder_dense_prefill_describes_decode_rows_only() -> None:
         assert metadata.num_kernel_rows == rows
         assert metadata.prefill is not None and metadata.prefill.use_dense_mha == (rows == 2)
         facts = replace(config.facts, query_rows=rows)
-        found = check_metadata(metadata, batch=of, declaration=made.declaration, facts=facts, tier=Tier.VALUES)
+        found = check_metadata(metadata, batch=of, declaration=made.declaration, facts=facts, level=Level.VALUES)
         assert [one.render() for one in found] == []
 
 

@@ -16,10 +16,10 @@ from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.indexer import IndexerInputs
 from mla_contract.backends.sparse.workspace import LocalWorkspace
-from mla_contract.contract.clauses.clause import Tier
-from mla_contract.contract.clauses.evidence import Evidence
+from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.clauses.work_plan import check_work_metadata
-from mla_contract.contract.provider import IndexerCacheFormat, KernelProvider, KeyLayout, WriteIndexerK
+from mla_contract.contract.schema.provider import IndexerCacheFormat, KernelProvider, KeyLayout, WriteIndexerK
+from mla_contract.contract.step.trace import BuildTrace
 from mla_contract.errors import NoProvider
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.aiter_double import install
@@ -76,7 +76,7 @@ def run(config: SparseConfig, of: Batch, providers: tuple[KernelProvider, ...]) 
     workspace.lock()
     metadata, indexer = made.builder.build_pair(of)
     known = {"batch": of, "declaration": made.declaration, "facts": config.facts}
-    assert check_metadata(metadata, **known, tier=Tier.VALUES) == ()  # type: ignore[arg-type]
+    assert check_metadata(metadata, **known, level=Level.VALUES) == ()  # type: ignore[arg-type]
     inputs, q, kv = inputs_of(of, config)
     topk = torch.full((of.num_actual_tokens, config.topk_tokens), -7, dtype=torch.int32)
     made.indexer.run(inputs, indexer, topk)
@@ -175,7 +175,7 @@ def test_persistent_work_each_changed_input_plans_anew_and_equal_inputs_do_not()
             assert metadata.work is not None
             assert check_work_metadata(metadata.work, metadata.work.kv_indptr) == ()
             reuse = None if work.last_reuse is None else (work.last_reuse,)
-            assert check_metadata(metadata, batch=of, evidence=Evidence(reuse=reuse)) == ()
+            assert check_metadata(metadata, batch=of, trace=BuildTrace(reuse=reuse)) == ()
 
 
 def test_persistent_work_of_plain_decodes_needs_no_plan() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from mla_contract.backends.kernels.reference import ReferenceProvider
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.indexer import IndexerInputs
-from mla_contract.contract.provider import IndexerCacheFormat
+from mla_contract.contract.schema.provider import IndexerCacheFormat
 from mla_contract.testing.records import Batch
 from tests.contract.clauses.records import batch
 

@@ -15,10 +15,10 @@ from mla_contract.backends.sparse.workspace import (
     gathered_rows,
     plan_workspace,
     take,
-    workspace_evidence,
+    workspace_trace,
 )
-from mla_contract.contract.provider import IndexerCacheFormat
-from mla_contract.contract.workspace import WorkspacePlan
+from mla_contract.contract.schema.provider import IndexerCacheFormat
+from mla_contract.contract.schema.workspace import WorkspacePlan
 from mla_contract.errors import InvalidContract
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.corpus import conformance_batches, in_order
@@ -123,14 +123,14 @@ def test_indexer_run_without_metadata_reserves_what_steps_ask_for(name: str) -> 
     assert workspace.num_bytes == reserved == plan_workspace(config).total_bytes
 
 
-def test_workspace_evidence_less_or_much_more_is_a_breach() -> None:
+def test_workspace_trace_less_or_much_more_is_a_breach() -> None:
     """Too few bytes break MLA401, far too many MLA402; the plan's own bytes break nothing."""
     config = CONFIGS["plain"]
     of = step_batch((1,), (8,), config)
     metadata = RocmSparseBuilder(config).build(of)
     total = plan_workspace(config).total_bytes
     for reserved, codes in ((total - 1, {"MLA401"}), (2 * total, {"MLA402"}), (total, set())):
-        found = check_metadata(metadata, batch=of, evidence=workspace_evidence(config, reserved))
+        found = check_metadata(metadata, batch=of, trace=workspace_trace(config, reserved))
         assert {one.code for one in found} == codes
 
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-from mla_contract.contract.clauses.evidence import (
+from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.facts import Facts
+from mla_contract.contract.step.trace import (
+    BuildTrace,
     Call,
     Child,
-    Evidence,
+    Lane,
     PlannedWork,
     Reuse,
     Slices,
-    Slot,
     Workspace,
     addresses_of,
 )
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.clauses.subject import Subject
-from mla_contract.contract.declaration import BackendDeclaration, Routing
 from mla_contract.testing.records import Aiter, PagedDecode, SplitDecode
 from tests.contract.clauses import records
 from tests.contract.clauses.records import ints
@@ -69,35 +69,35 @@ def subject(
     declaration: BackendDeclaration | None = None,
     prefilling: Sequence[bool] | None = None,
     **shape: Any,
-) -> Subject:
+) -> StepContext:
     """Return a consistent subject: a batch, and the metadata of one kind built of it."""
     block = facts.kernel_block_size or records.BLOCK
     batch = records.batch(queries, lens, facts=facts, block=block, prefilling=prefilling)
     metadata = MAKERS[kind](batch, decodes, facts, **shape)
-    return Subject(metadata=metadata, batch=batch, facts=facts, declaration=declaration)
+    return StepContext(metadata=metadata, batch=batch, facts=facts, declaration=declaration)
 
 
-def with_facts(of: Subject, **changes: Any) -> Subject:
+def with_facts(of: StepContext, **changes: Any) -> StepContext:
     """Return a subject with other facts."""
     return replace(of, facts=replace(of.facts, **changes))
 
 
-def with_evidence(of: Subject, **changes: Any) -> Subject:
-    """Return a subject with other evidence."""
-    return replace(of, evidence=replace(of.evidence, **changes))
+def with_trace(of: StepContext, **changes: Any) -> StepContext:
+    """Return a subject with other trace."""
+    return replace(of, trace=replace(of.trace, **changes))
 
 
-Change = Callable[[Subject], Subject | None]
+Change = Callable[[StepContext], StepContext | None]
 
 
 @dataclass(frozen=True)
 class Case:
     """A subject that holds, and the change that breaks one clause."""
 
-    good: Callable[[], Subject]
+    good: Callable[[], StepContext]
     change: Change
 
-    def bad(self) -> Subject:
+    def bad(self) -> StepContext:
         """Return the broken subject."""
         made = self.good()
         return self.change(made) or made
@@ -107,7 +107,7 @@ def put(path: str, value: Any) -> Change:
     """Return the change that sets a field, given by its path from the subject; a callable gets the old value."""
     *parents, name = path.split(".")
 
-    def change(of: Subject) -> None:
+    def change(of: StepContext) -> None:
         target: Any = of
         for part in parents:
             target = target[int(part)] if part.isdigit() else getattr(target, part)
@@ -133,45 +133,45 @@ def fact(**changes: Any) -> Change:
 
 
 def proof(**changes: Any) -> Change:
-    """Return the change of some evidence."""
-    return lambda of: with_evidence(of, **changes)
+    """Return the change of some trace."""
+    return lambda of: with_trace(of, **changes)
 
 
-def _padded() -> Subject:
+def _padded() -> StepContext:
     """Return a padded decode batch: two live requests, two padding requests."""
     return subject("dense", queries=(2, 2, 0, 0), lens=(9, 6, 0, 0), decodes=4)
 
 
-def _dcp(kind: str, **shape: Any) -> Callable[[], Subject]:
+def _dcp(kind: str, **shape: Any) -> Callable[[], StepContext]:
     return lambda: subject(kind, DCP, **shape)
 
 
-def _kind(kind: str, **shape: Any) -> Callable[[], Subject]:
+def _kind(kind: str, **shape: Any) -> Callable[[], StepContext]:
     return lambda: subject(kind, **shape)
 
 
-def _fields() -> Subject:
+def _fields() -> StepContext:
     """Return dense metadata with chunked context in the shape up to 0.27."""
     made = subject("dense")
     made.metadata.prefill.chunked_context = records.field_context(made.batch, DECODES, 4)
     return with_facts(made, context_rows=None)
 
 
-def _round_robin() -> Subject:
+def _round_robin() -> StepContext:
     """Return a batch whose local rows are every second position."""
     made = with_facts(subject(queries=(3,), lens=(5,), decodes=0), pcp_size=2, pcp_rank=0)
     made.batch.positions = torch.tensor([0, 2, 4])
     return made
 
 
-def _dummy() -> Subject:
+def _dummy() -> StepContext:
     made = with_facts(subject("dense", queries=(1, 1), lens=(1, 1), decodes=2), dummy=True)
     made.batch.slot_mapping = torch.full((2,), -1)
     made.batch.positions = torch.zeros(2, dtype=torch.int64)
     return made
 
 
-def _sliced() -> Subject:
+def _sliced() -> StepContext:
     """Return a subject whose batch is cut behind its third request."""
     made = subject("dense")
     batch, cut, tokens = made.batch, 3, int(made.batch.query_start_loc_cpu[3])
@@ -196,13 +196,13 @@ def _sliced() -> Subject:
             seq_lens_cpu_upper_bound=batch.seq_lens_cpu_upper_bound[requests],
         )
         children.append(Child(child, requests, own))
-    return with_evidence(made, slices=Slices(batch, tuple(children)))
+    return with_trace(made, slices=Slices(batch, tuple(children)))
 
 
 def _child(change: Callable[[Any], None]) -> Change:
-    def apply(of: Subject) -> None:
-        assert of.evidence.slices is not None
-        change(of.evidence.slices.children[1].batch)
+    def apply(of: StepContext) -> None:
+        assert of.trace.slices is not None
+        change(of.trace.slices.children[1].batch)
 
     return apply
 
@@ -211,54 +211,54 @@ def _named(name: str, value: Any) -> Callable[[Any], None]:
     return lambda batch: setattr(batch, name, value(getattr(batch, name)) if callable(value) else value)
 
 
-SLOT, OTHER = Slot(0, "decode"), Slot(1, "decode")
+SLOT, OTHER = Lane(0, "decode"), Lane(1, "decode")
 SPACE = Workspace(
     reserved_bytes={SLOT: 1024, OTHER: 1024},
     needed_bytes={SLOT: 1000, OTHER: 1000},
     rows=128,
     alignment=64,
     captured_slots=frozenset({SLOT}),
-    eager_slots=frozenset({Slot(0, "eager")}),
+    eager_slots=frozenset({Lane(0, "eager")}),
     sites=frozenset({"gather"}),
     planned_sites=frozenset({"gather", "logits"}),
 )
 INPUTS = {"token_kv_lens": (1, 2, 3, 4, 4, 4, 4, 4), "query_lens": (8,), "num_heads": 16, "ubatch": 0}
 
 
-def _space() -> Subject:
-    return Subject(evidence=Evidence(workspace=SPACE))
+def _space() -> StepContext:
+    return StepContext(trace=BuildTrace(workspace=SPACE))
 
 
-def _calls(*calls: Call) -> Callable[[], Subject]:
-    return lambda: Subject(evidence=Evidence(calls=calls))
+def _calls(*calls: Call) -> Callable[[], StepContext]:
+    return lambda: StepContext(trace=BuildTrace(calls=calls))
 
 
-def _reuse() -> Subject:
-    return Subject(evidence=Evidence(reuse=(Reuse("work", INPUTS, dict(INPUTS)),)))
+def _reuse() -> StepContext:
+    return StepContext(trace=BuildTrace(reuse=(Reuse("work", INPUTS, dict(INPUTS)),)))
 
 
-def _captured() -> Subject:
+def _captured() -> StepContext:
     made = subject()
-    return with_evidence(made, captured=addresses_of(made.metadata, ("block_table",)))
+    return with_trace(made, captured=addresses_of(made.metadata, ("block_table",)))
 
 
-def _alive() -> Subject:
-    return with_evidence(subject(), alive=(subject().metadata,))
+def _alive() -> StepContext:
+    return with_trace(subject(), alive=(subject().metadata,))
 
 
-def _share(of: Subject) -> None:
-    assert of.evidence.alive is not None
-    of.metadata.prefill = of.evidence.alive[0].prefill
+def _share(of: StepContext) -> None:
+    assert of.trace.alive is not None
+    of.metadata.prefill = of.trace.alive[0].prefill
 
 
-def _splits() -> Subject:
+def _splits() -> StepContext:
     made = _padded()
     old = made.metadata.decode
     made.metadata.decode = SplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(5)))
     return made
 
 
-def _pages() -> Subject:
+def _pages() -> StepContext:
     made = subject("dense", queries=(1, 1), lens=(9, 4), decodes=2)
     old = made.metadata.decode
     made.metadata.decode = PagedDecode(
@@ -267,7 +267,7 @@ def _pages() -> Subject:
     return made
 
 
-def _all_decodes() -> Subject:
+def _all_decodes() -> StepContext:
     made = subject(declaration=ALL_DECODES, decodes=5)
     made.metadata.decode_max_query_len = 5
     return made
@@ -285,22 +285,22 @@ class Work:
     reduce_partial_map: torch.Tensor
 
 
-def _planned() -> Subject:
+def _planned() -> StepContext:
     """Return the plan of a whole row of 16 and of a row of 32 that two units share."""
     units = ints([0, 2, 3])
     items = ints([[0, -1, 0, 1, 0, 16, 0, 0], [1, 0, 1, 2, 16, 32, 16, 0], [1, 1, 1, 2, 32, 48, 0, 0]])
     pointers = torch.tensor([units.data_ptr(), items.data_ptr()])
     work = Work(pointers, units, items, ints([0, 0, 2]), ints([[0, 1], [1, 2]]), ints([0, 1]))
-    return Subject(evidence=Evidence(planned_work=PlannedWork(work, ints([0, 16, 48]))))
+    return StepContext(trace=BuildTrace(planned_work=PlannedWork(work, ints([0, 16, 48]))))
 
 
 def _buffer(name: str, index: Any, value: int) -> Change:
-    return poke(f"evidence.planned_work.buffers.{name}", index, value)
+    return poke(f"trace.planned_work.buffers.{name}", index, value)
 
 
-def _replanned(of: Subject) -> Subject:
-    assert of.evidence.planned_work is not None
-    return with_evidence(of, planned_work=replace(of.evidence.planned_work, kv_indptr=ints([0, 16, 16])))
+def _replanned(of: StepContext) -> StepContext:
+    assert of.trace.planned_work is not None
+    return with_trace(of, planned_work=replace(of.trace.planned_work, kv_indptr=ints([0, 16, 16])))
 
 
 CONTEXT = "metadata.prefill.chunked_context"
@@ -350,14 +350,14 @@ CASES: dict[str, Case] = {
     "MLA243": Case(_kind("sparse"), put("metadata.decode_max_query_len", 0)),
     "MLA244": Case(_kind("dense"), put("metadata.num_actual_tokens", 12)),
     "MLA245": Case(
-        lambda: with_evidence(subject(), indexer=subject("indexer").metadata),
-        lambda of: with_evidence(of, indexer=subject("indexer", decodes=1).metadata),
+        lambda: with_trace(subject(), indexer=subject("indexer").metadata),
+        lambda of: with_trace(of, indexer=subject("indexer", decodes=1).metadata),
     ),
     "MLA246": Case(_alive, _share),
     "MLA247": Case(_captured, put("metadata.block_table", lambda old: old.clone())),
     "MLA248": Case(
-        lambda: with_evidence(subject("aiter"), metadata_class=Aiter),
-        lambda of: with_evidence(subject("sparse"), metadata_class=Aiter),
+        lambda: with_trace(subject("aiter"), metadata_class=Aiter),
+        lambda of: with_trace(subject("sparse"), metadata_class=Aiter),
     ),
     "MLA249": Case(lambda: with_facts(subject(), topk_skipped=False), fact(topk_skipped=True)),
     "MLA251": Case(
@@ -377,7 +377,7 @@ CASES: dict[str, Case] = {
     "MLA295": Case(_planned, _buffer("reduce_indptr", 2, 0)),
     "MLA296": Case(_planned, _buffer("work_info_set", (2, 1), 0)),
     "MLA297": Case(_planned, _buffer("work_indptr", 1, 1)),
-    "MLA298": Case(_planned, put("evidence.planned_work.buffers.work_info_set", lambda old: old.clone())),
+    "MLA298": Case(_planned, put("trace.planned_work.buffers.work_info_set", lambda old: old.clone())),
     "MLA301": Case(_kind("dense"), put(CONTEXT, None)),
     "MLA302": Case(_kind("dense", **SPLIT), put(f"{CONTEXT}.chunks", lambda old: old[:-1])),
     "MLA303": Case(_kind("dense", **SPLIT), lambda of: subject("dense", split=3)),
@@ -439,7 +439,7 @@ CASES: dict[str, Case] = {
         proof(calls=(Call("size", {"num_heads": 8}), Call("kernel", {"num_heads": 16}))),
     ),
     "MLA392": Case(_reuse, proof(reuse=(Reuse("work", INPUTS, {**INPUTS, "token_kv_lens": (4,) * 8}),))),
-    "MLA393": Case(lambda: with_evidence(subject(), generation=(7, 7)), proof(generation=(6, 7))),
+    "MLA393": Case(lambda: with_trace(subject(), generation=(7, 7)), proof(generation=(6, 7))),
     "MLA401": Case(_space, proof(workspace=replace(SPACE, reserved_bytes={SLOT: 0, OTHER: 1024}))),
     "MLA402": Case(_space, proof(workspace=replace(SPACE, reserved_bytes={SLOT: 32_768, OTHER: 1024}))),
     "MLA403": Case(_space, proof(workspace=replace(SPACE, rows=100))),

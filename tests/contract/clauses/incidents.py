@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from mla_contract.contract.clauses.evidence import Call, Evidence, Reuse, Slot, Workspace, addresses_of
-from mla_contract.contract.clauses.facts import Facts
-from mla_contract.contract.clauses.subject import Subject
-from mla_contract.contract.declaration import BackendDeclaration, Routing
+from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.facts import Facts
+from mla_contract.contract.step.trace import BuildTrace, Call, Lane, Reuse, Workspace, addresses_of
 from mla_contract.testing.records import SplitDecode
 from tests.contract.clauses import records
-from tests.contract.clauses.cases import CASES, PLAIN, SHARED, poke, put, subject, with_evidence, with_facts
+from tests.contract.clauses.cases import CASES, PLAIN, SHARED, poke, put, subject, with_facts, with_trace
 from tests.contract.clauses.records import ints
 
 
@@ -33,8 +33,8 @@ class Incident:
     row: int
     issue: str
     codes: tuple[str, ...]
-    good: Callable[[], Subject]
-    bad: Callable[[], Subject]
+    good: Callable[[], StepContext]
+    bad: Callable[[], StepContext]
 
 
 def _case(row: int, issue: str, *codes: str) -> Incident:
@@ -43,55 +43,57 @@ def _case(row: int, issue: str, *codes: str) -> Incident:
     return Incident(row, issue, codes, case.good, case.bad)
 
 
-def _changed(good: Callable[[], Subject], change: Callable[[Subject], Subject | None]) -> Callable[[], Subject]:
-    def bad() -> Subject:
+def _changed(
+    good: Callable[[], StepContext], change: Callable[[StepContext], StepContext | None]
+) -> Callable[[], StepContext]:
+    def bad() -> StepContext:
         made = good()
         return change(made) or made
 
     return bad
 
 
-def _twin(row: int, issue: str, codes: tuple[str, ...], good: Callable[[], Subject], change: Any) -> Incident:
+def _twin(row: int, issue: str, codes: tuple[str, ...], good: Callable[[], StepContext], change: Any) -> Incident:
     return Incident(row, issue, codes, good, _changed(good, change))
 
 
 def _calls(row: int, issue: str, name: str, wanted: object, got: object) -> Incident:
     """Return an incident in which two calls of one kernel family disagree."""
 
-    def made(value: object) -> Subject:
-        return Subject(evidence=Evidence(calls=(Call("size", {name: value}), Call("kernel", {name: wanted}))))
+    def made(value: object) -> StepContext:
+        return StepContext(trace=BuildTrace(calls=(Call("size", {name: value}), Call("kernel", {name: wanted}))))
 
     return Incident(row, issue, ("MLA391",), lambda: made(wanted), lambda: made(got))
 
 
-def _space(**changes: Any) -> Subject:
-    slot = Slot(0, "prefill")
+def _space(**changes: Any) -> StepContext:
+    slot = Lane(0, "prefill")
     space = Workspace(reserved_bytes={slot: 1000}, needed_bytes={slot: 1000})
-    return Subject(evidence=Evidence(workspace=replace(space, **changes)))
+    return StepContext(trace=BuildTrace(workspace=replace(space, **changes)))
 
 
-def _reserved(reserved: int, needed: int) -> Subject:
-    slot = Slot(0, "decode")
+def _reserved(reserved: int, needed: int) -> StepContext:
+    slot = Lane(0, "decode")
     return _space(reserved_bytes={slot: reserved}, needed_bytes={slot: needed})
 
 
-def _reuse(stored: dict[str, object], current: dict[str, object]) -> Subject:
-    return Subject(evidence=Evidence(reuse=(Reuse("work", stored, current),)))
+def _reuse(stored: dict[str, object], current: dict[str, object]) -> StepContext:
+    return StepContext(trace=BuildTrace(reuse=(Reuse("work", stored, current),)))
 
 
-def _dense(queries: Any, lens: Any, decodes: int, **facts: Any) -> Subject:
+def _dense(queries: Any, lens: Any, decodes: int, **facts: Any) -> StepContext:
     return subject("dense", replace(PLAIN, **facts), queries, lens, decodes)
 
 
-def _sparse(queries: Any, lens: Any, decodes: int, **facts: Any) -> Subject:
+def _sparse(queries: Any, lens: Any, decodes: int, **facts: Any) -> StepContext:
     return subject("sparse", replace(PLAIN, **facts), queries, lens, decodes)
 
 
-def _indexer(queries: Any, lens: Any, decodes: int, **facts: Any) -> Subject:
+def _indexer(queries: Any, lens: Any, decodes: int, **facts: Any) -> StepContext:
     return subject("indexer", replace(PLAIN, **facts), queries, lens, decodes)
 
 
-def _stale_tail(queries: list[int]) -> Subject:
+def _stale_tail(queries: list[int]) -> StepContext:
     """Return one live request in a bucket of four, with offsets of these query lengths."""
     made = subject("indexer", PLAIN, (1, 0, 0, 0), (5, 0, 0, 0), 4)
     offsets = [sum(queries[:upto]) for upto in range(5)]
@@ -100,14 +102,14 @@ def _stale_tail(queries: list[int]) -> Subject:
     return with_facts(made, max_num_seqs=4, max_capture_size=4, buffer_rows=8)
 
 
-def _per_token_rows(rows: int) -> Subject:
+def _per_token_rows(rows: int) -> StepContext:
     """Return the decode subset of q=[1,64]: the kernel gets one row of q."""
     made = with_facts(_sparse((1, 64), (100, 64), 1, kernel_block_size=16), query_rows=1)
     made.metadata.req_id_per_token = made.metadata.req_id_per_token[:rows]
     return made
 
 
-def _paged_rows(rows: int) -> Subject:
+def _paged_rows(rows: int) -> StepContext:
     """Return three tokens padded to four, with paged offsets of ``rows`` rows."""
     made = with_facts(subject("aiter", queries=(3,), lens=(3,), decodes=0), query_rows=4)
     data = made.metadata
@@ -119,7 +121,7 @@ def _paged_rows(rows: int) -> Subject:
     return made
 
 
-def _splits(entries: int) -> Subject:
+def _splits(entries: int) -> StepContext:
     """Return three requests in a bucket of four, with ``entries`` split offsets."""
     made = _dense((1, 1, 1, 0), (9, 6, 5, 0), 4)
     old = made.metadata.decode
@@ -127,10 +129,10 @@ def _splits(entries: int) -> Subject:
     return made
 
 
-def _one_slot(row_of: int) -> Subject:
+def _one_slot(row_of: int) -> StepContext:
     """Return one token at position 64 of 128-token blocks, stored by kernel block ``row_of``."""
     facts = replace(PLAIN, kernel_block_size=64, dcp_size=4, dcp_interleave=128)
-    made = Subject(batch=records.batch((65,), (65,), facts=facts, block=64), facts=facts)
+    made = StepContext(batch=records.batch((65,), (65,), facts=facts, block=64), facts=facts)
     made.batch.block_table_tensor = ints([[6, 7]])
     slots = torch.arange(65) + 6 * 64
     slots[64] = row_of * 64
@@ -138,29 +140,29 @@ def _one_slot(row_of: int) -> Subject:
     return made
 
 
-def _pooled(block: int) -> Subject:
+def _pooled(block: int) -> StepContext:
     """Return 64 tokens whose slots are made with ``block`` tokens a block instead of 16."""
-    made = Subject(batch=records.batch((64,), (64,), block=16), facts=replace(PLAIN, kernel_block_size=16))
+    made = StepContext(batch=records.batch((64,), (64,), block=16), facts=replace(PLAIN, kernel_block_size=16))
     position = torch.arange(64)
     made.batch.slot_mapping = made.batch.block_table_tensor[0, position // 16].long() * block + position % 16
     return made
 
 
-def _captured(same: bool) -> Subject:
+def _captured(same: bool) -> StepContext:
     made = subject()
-    made = with_evidence(made, captured=addresses_of(made.metadata, ("block_table", "req_id_per_token")))
+    made = with_trace(made, captured=addresses_of(made.metadata, ("block_table", "req_id_per_token")))
     if not same:
         made.metadata.req_id_per_token = made.metadata.req_id_per_token.clone()
     return made
 
 
-def _native_lens(first: int) -> Subject:
+def _native_lens(first: int) -> StepContext:
     made = _indexer((2, 0), (9, 0), 2)
     made.metadata.decode.seq_lens = ints([[8, 9], [first, 0]])
     return made
 
 
-def _flattened(rows: int) -> Subject:
+def _flattened(rows: int) -> StepContext:
     """Return three single-token decodes padded to four tokens, flattened to ``rows`` rows."""
     made = with_facts(_indexer((1, 1, 1, 1), (8, 8, 8, 0), 4, compress_ratio=4), buffer_rows=16)
     decode = made.metadata.decode
@@ -168,7 +170,7 @@ def _flattened(rows: int) -> Subject:
     return made
 
 
-def _local_context(local: list[int]) -> Subject:
+def _local_context(local: list[int]) -> StepContext:
     """Return dcp 2, interleave 1, ctx=[10] in chunks of 4, with these padded local lengths."""
     facts = replace(PLAIN, dcp_size=2, dcp_interleave=1, kernel_block_size=2, context_rows=32)
     made = subject("dense", facts, (2,), (12,), 0, split=4)
@@ -177,7 +179,7 @@ def _local_context(local: list[int]) -> Subject:
     return made
 
 
-def _empty_cells(flags: list[bool]) -> Subject:
+def _empty_cells(flags: list[bool]) -> StepContext:
     """Return ctx=[4,12] in chunks of 4 in the old shape, with these flags."""
     made = with_facts(_dense((2, 2), (6, 14), 0, decode_threshold=1), context_rows=None)
     made.metadata.prefill.chunked_context = records.field_context(made.batch, 0, 4)
@@ -185,14 +187,14 @@ def _empty_cells(flags: list[bool]) -> Subject:
     return made
 
 
-def _fresh_and_continued(empty: list[slice]) -> Subject:
+def _fresh_and_continued(empty: list[slice]) -> StepContext:
     """Return a fresh and a continued prefill, ctx=[8,0], with these slices listed as empty."""
     made = _dense((4, 4), (12, 4), 0)
     made.metadata.prefill.chunked_context.empty_token_slices = empty
     return made
 
 
-def _xpu(num_decodes: int) -> Subject:
+def _xpu(num_decodes: int) -> StepContext:
     declared = BackendDeclaration(name="xpu", routing=Routing.ALL_DECODES, dense_prefill=False, decode_lse=False)
     made = subject(declaration=declared, decodes=5)
     made.metadata.decode_max_query_len = 5
@@ -200,7 +202,7 @@ def _xpu(num_decodes: int) -> Subject:
     return made
 
 
-def _dense_choice(allowed: bool) -> Subject:
+def _dense_choice(allowed: bool) -> StepContext:
     made = with_facts(
         subject(declaration=SHARED if allowed else replace(SHARED, dense_prefill=False)), topk_skipped=False
     )
@@ -208,7 +210,7 @@ def _dense_choice(allowed: bool) -> Subject:
     return made
 
 
-def _logits(rows: int) -> Subject:
+def _logits(rows: int) -> StepContext:
     made = with_facts(_indexer((8,), (16,), 0), logits_budget_bytes=256)
     chunks = []
     whole = made.metadata.prefill.chunks[0]
@@ -228,13 +230,13 @@ def _logits(rows: int) -> Subject:
     return made
 
 
-def _aligned(split: int) -> Subject:
+def _aligned(split: int) -> StepContext:
     """Return a context split every ``split`` tokens under dcp 4, interleave 16, block 16: aligned to 64."""
     facts = Facts(kernel_block_size=16, dcp_size=4, dcp_interleave=16, gather_by_page=True, context_rows=1024)
     return subject("dense", facts, (5,), (205,), 0, split=split)
 
 
-def _ratio(rows: int) -> Subject:
+def _ratio(rows: int) -> StepContext:
     """Return six requests of two states, ratio 4, with a buffer of ``rows`` states."""
     return with_facts(_indexer((1,) * 6, (8,) * 6, 0, compress_ratio=4, decode_threshold=1), indexer_rows=rows)
 

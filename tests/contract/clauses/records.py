@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mla_contract.contract.clauses.facts import Facts
+from mla_contract.contract.step.facts import Facts
 from mla_contract.testing.records import (
     Aiter,
     Batch,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mla_contract.contract.clauses import registry
-from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.clauses.judge import all_clauses as registry
+from mla_contract.contract.step.context import StepContext
 from mla_contract.testing.records import FieldContext
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import CONTEXT, DCP, DECODES, PLAIN, Change, poke, put, subject
@@ -22,14 +22,14 @@ class FieldLens(FieldContext):
     context_lens = ints([7, 8, 0])
 
 
-def _lists() -> Subject:
+def _lists() -> StepContext:
     """Return parallel lists with context lengths on the device."""
     made = subject("dense")
     made.metadata.prefill.chunked_context = FieldLens(**vars(records.field_context(made.batch, DECODES, 4)))
     return made
 
 
-def _padded_lists() -> Subject:
+def _padded_lists() -> StepContext:
     """Return parallel lists of context parallelism: two chunks over three prefills."""
     made = subject("dense", DCP)
     context = records.field_context(made.batch, DECODES, 4)
@@ -39,7 +39,7 @@ def _padded_lists() -> Subject:
     return made
 
 
-def _split(shared: bool) -> Callable[[], Subject]:
+def _split(shared: bool) -> Callable[[], StepContext]:
     return lambda: subject("dense", DCP if shared else PLAIN, split=4)
 
 
@@ -56,7 +56,9 @@ def _split(shared: bool) -> Callable[[], Subject]:
     ],
     ids=["flag set", "starts without DCP", "no starts", "lists", "a length less", "sums of lists", "sums"],
 )
-def test_chunk_record_with_changed_field_is_reported(code: str, make: Callable[[], Subject], change: Change) -> None:
+def test_chunk_record_with_changed_field_is_reported(
+    code: str, make: Callable[[], StepContext], change: Change
+) -> None:
     """The changed record breaks the clause, and the unchanged one holds."""
     assert BY_ID[code].outcome(make()) == ((), None)
     bad = make()
@@ -68,5 +70,5 @@ def test_chunk_record_with_changed_field_is_reported(code: str, make: Callable[[
 def test_local_starts_of_unknown_ranks_are_not_decided() -> None:
     """A record of context parallelism without the fact of it is left alone."""
     made = subject("dense", DCP, split=4)
-    unknown = Subject(metadata=made.metadata, batch=made.batch)
+    unknown = StepContext(metadata=made.metadata, batch=made.batch)
     assert BY_ID["MLA314"].outcome(unknown)[1] is not None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mla_contract.contract.clauses import explain, registry
-from mla_contract.contract.clauses.clause import Clause, Tier
+from mla_contract.contract.clauses.clause import Clause, Level
 from mla_contract.contract.clauses.fast_judge import structure_holds
-from mla_contract.contract.clauses.host import capturing, device_reads
+from mla_contract.contract.clauses.judge import all_clauses as registry
 from mla_contract.contract.clauses.judge import judge
-from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.docs import page_of as explain
 from mla_contract.contract.docs import pages
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.host import capturing, device_reads
 from tests.contract.clauses.cases import CASES, Case, subject
 
 ALL = registry()
@@ -45,27 +46,27 @@ def test_clause_on_bad_subject_reports_its_id(clause: Clause, case: Case) -> Non
 
 def test_good_subject_breaks_no_clause_at_all(clause: Clause, case: Case) -> None:
     """The good twin of each clause is good in every other respect."""
-    outcome = judge(case.good(), Tier.VALUES)
+    outcome = judge(case.good(), Level.VALUES)
     assert outcome.violations == ()
     assert not [reason for reason in outcome.skipped.values() if reason.startswith("undecidable")]
 
 
 def test_structure_holds_agrees_with_judge(clause: Clause, case: Case) -> None:
-    """The fast path says yes exactly when the slow one finds nothing in the structural tier."""
+    """The fast path says yes exactly when the slow one finds nothing in the structural level."""
     for made in (case.good, case.bad):
         assert structure_holds(made()) == (judge(made()).violations == ())
 
 
 def test_clause_on_empty_subject_says_what_it_lacks(clause: Clause) -> None:
     """Nothing known means skipped with a reason, never a pass and never an error."""
-    found, reason = clause.outcome(Subject())
+    found, reason = clause.outcome(StepContext())
     assert found == () and reason and not reason.startswith("undecidable")
 
 
 def test_clause_on_hostile_subject_never_raises(clause: Clause) -> None:
     """Objects whose every attribute raises are undecidable."""
     bomb = Bomb()
-    assert clause.check(Subject(metadata=bomb, batch=bomb)) == ()
+    assert clause.check(StepContext(metadata=bomb, batch=bomb)) == ()
 
 
 class Bomb:
@@ -80,15 +81,17 @@ def test_structural_clauses_read_no_element(clause: Clause, case: Case) -> None:
     before = device_reads()
     clause.check(case.good())
     clause.check(case.bad())
-    assert clause.tier is Tier.VALUES or device_reads() == before
+    assert clause.level is Level.VALUES or device_reads() == before
 
 
 def test_values_during_capture_are_refused() -> None:
-    """During stream capture the values tier is skipped and says so."""
+    """During stream capture the values level is skipped and says so."""
     with capturing():
-        outcome = judge(subject(), Tier.VALUES)
-    assert {reason for code, reason in outcome.skipped.items() if BY_ID[code].tier is Tier.VALUES} == {"stream capture"}
-    assert judge(subject(), Tier.VALUES).skipped != outcome.skipped
+        outcome = judge(subject(), Level.VALUES)
+    assert {reason for code, reason in outcome.skipped.items() if BY_ID[code].level is Level.VALUES} == {
+        "stream capture"
+    }
+    assert judge(subject(), Level.VALUES).skipped != outcome.skipped
 
 
 def test_cases_cover_the_registry() -> None:
@@ -97,11 +100,11 @@ def test_cases_cover_the_registry() -> None:
 
 
 def test_explain_of_every_code_is_its_page() -> None:
-    """Each page names sentence, tier, incident and example; an unknown code has none."""
+    """Each page names sentence, level, incident and example; an unknown code has none."""
     for clause in ALL:
         page = explain(clause.id)
         assert page is not None
-        assert clause.sentence in page and clause.example in page and clause.tier.value in page
+        assert clause.sentence in page and clause.example in page and clause.level.value in page
         assert all(incident in page for incident in clause.incident)
     assert explain("MLA107") is not None
     assert explain("MLA999") is None

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from mla_contract.contract.clauses.clause import Clause, Tier
+from mla_contract.contract.clauses.clause import Clause, Level
 from mla_contract.contract.clauses.fast_judge import NEEDS, structure_holds, values_hold
-from mla_contract.contract.clauses.host import capturing
 from mla_contract.contract.clauses.judge import all_clauses, judge
-from mla_contract.contract.clauses.subject import Subject
 from mla_contract.contract.clauses.usual import PROVEN, PROVEN_IN_ORDER, prove_structure
 from mla_contract.contract.clauses.usual_context import (
     PROVEN_CONTEXT,
@@ -23,6 +21,8 @@ from mla_contract.contract.clauses.usual_context import (
     prove_context_values,
 )
 from mla_contract.contract.clauses.usual_values import PROVEN_VALUES, prove_values
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.host import capturing
 from mla_contract.testing.records import Batch, ContextChunk, Prefill
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import ALL_DECODES, CASES, PLAIN, SHARED, subject
@@ -37,7 +37,7 @@ ON_HOST = {
 BY_ID = {clause.id: clause for clause in all_clauses()}
 
 
-def _random_subject(rng: np.random.Generator, kind: str) -> Subject:
+def _random_subject(rng: np.random.Generator, kind: str) -> StepContext:
     """Return a legal subject: decodes, then prefills with or without context, sometimes with padding or flags."""
     threshold = int(rng.integers(1, 4))
     decodes, prefills = int(rng.integers(0, 7)), int(rng.integers(0, 5))
@@ -86,7 +86,7 @@ def _records(record: Any) -> Iterator[Any]:
                 yield from _records(inner)
 
 
-def _plant(rng: np.random.Generator, made: Subject) -> None:
+def _plant(rng: np.random.Generator, made: StepContext) -> None:
     """Change one number of one array, one length, or one scalar."""
     records = [*_records(made.batch), *_records(made.metadata)]
     record = records[int(rng.integers(len(records)))]
@@ -112,7 +112,7 @@ def _plant(rng: np.random.Generator, made: Subject) -> None:
         setattr(record, name, [*value[:-1], value[-1] + step])
 
 
-def _proven(made: Subject) -> frozenset[str]:
+def _proven(made: StepContext) -> frozenset[str]:
     """Return the ids of the clauses that the proofs cover for a subject."""
     if made.is_indexer:
         return frozenset()
@@ -129,16 +129,16 @@ def _proven(made: Subject) -> frozenset[str]:
     return found
 
 
-def _assert_fast_agrees(made: Subject) -> tuple[frozenset[str], bool]:
+def _assert_fast_agrees(made: StepContext) -> tuple[frozenset[str], bool]:
     """Assert that proofs and fast path say what the clauses say; return what is proven and whether all is fine."""
     proven = _proven(made)
     objecting = {code for code in proven if BY_ID[code].check(made)}
     assert not objecting, (objecting, made)
-    for tier, fast in ((Tier.STRUCTURAL, structure_holds(made)), (Tier.VALUES, values_hold(made))):
-        outcome = judge(made, tier)
+    for level, fast in ((Level.STRUCTURAL, structure_holds(made)), (Level.VALUES, values_hold(made))):
+        outcome = judge(made, level)
         assert not (fast and outcome.violations), (outcome.violations, made)
         decided = not any(reason.startswith("undecidable") for reason in outcome.skipped.values())
-        assert fast or outcome.violations or not decided, (tier, made)
+        assert fast or outcome.violations or not decided, (level, made)
     return proven, outcome.violations == ()
 
 
@@ -190,7 +190,7 @@ def test_proof_with_wide_slots_follows_them(queries: tuple[int, ...]) -> None:
     made.metadata.slot_mapping = made.batch.slot_mapping
     assert _proven(made) >= PROVEN_VALUES
     assert values_hold(made)
-    assert judge(made, Tier.VALUES).violations == ()
+    assert judge(made, Level.VALUES).violations == ()
 
 
 @pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 3)], ids=["one token", "several"])
@@ -226,7 +226,7 @@ def test_proof_with_a_block_of_two_requests_says_nothing(queries: tuple[int, ...
     made.batch.block_table_tensor[2] = made.batch.block_table_tensor[0]
     made.batch.slot_mapping[-queries[2] :] = made.batch.slot_mapping[: queries[0]]
     assert not _proven(made) & PROVEN_VALUES
-    assert {found.code for found in judge(made, Tier.VALUES).violations} == {"MLA221"}
+    assert {found.code for found in judge(made, Level.VALUES).violations} == {"MLA221"}
     assert not values_hold(made)
 
 

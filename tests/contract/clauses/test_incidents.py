@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mla_contract.contract.clauses import registry
-from mla_contract.contract.clauses.clause import Tier
+from mla_contract.contract.clauses.clause import Level
+from mla_contract.contract.clauses.judge import all_clauses as registry
 from mla_contract.contract.clauses.judge import judge
 from tests.contract.clauses.coverage import COVERED, NOT_DECIDABLE, ROWS
 from tests.contract.clauses.incidents import INCIDENTS, Incident
@@ -18,14 +18,14 @@ BY_ISSUE = pytest.mark.parametrize(
 @BY_ISSUE
 def test_incident_as_described_is_reported(incident: Incident) -> None:
     """The batch of the public report breaks one of the named clauses."""
-    found = {violation.code for violation in judge(incident.bad(), Tier.VALUES).violations}
+    found = {violation.code for violation in judge(incident.bad(), Level.VALUES).violations}
     assert found & set(incident.codes)
 
 
 @BY_ISSUE
 def test_incident_corrected_is_accepted(incident: Incident) -> None:
     """Its corrected twin breaks no clause, and the named ones are decided."""
-    outcome = judge(incident.good(), Tier.VALUES)
+    outcome = judge(incident.good(), Level.VALUES)
     assert outcome.violations == ()
     assert set(incident.codes) & set(outcome.held)
 

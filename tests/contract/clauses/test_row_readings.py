@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from mla_contract.contract.clauses.clause import Tier
+from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.clauses.judge import judge
-from mla_contract.contract.clauses.subject import Subject
+from mla_contract.contract.step.context import StepContext
 from mla_contract.testing.records import IndexerDecode, PagedDecode
 from tests.contract.clauses.cases import DCP, PLAIN, poke, put, subject
 from tests.contract.clauses.records import ints
@@ -34,7 +34,7 @@ LEFT = [[7, 8, 9], [6, 0, 0], [4, 5, 0]]
 """Keys of the tokens of ``RAGGED``, each row from its first token on."""
 
 
-def _flat(padded: Padded, lens: Sequence[int], owners: Sequence[int], *, shared: bool = False) -> Subject:
+def _flat(padded: Padded, lens: Sequence[int], owners: Sequence[int], *, shared: bool = False) -> StepContext:
     """Return the padded batch with one-dimensional decode rows."""
     facts = DCP if shared else PLAIN
     made = subject("indexer", facts, padded.queries, padded.lens, len(padded.queries))
@@ -50,8 +50,8 @@ def _flat(padded: Padded, lens: Sequence[int], owners: Sequence[int], *, shared:
     return made
 
 
-def _codes(made: Subject) -> set[str]:
-    return {violation.code for violation in judge(made, Tier.VALUES).violations}
+def _codes(made: StepContext) -> set[str]:
+    return {violation.code for violation in judge(made, Level.VALUES).violations}
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "dcp"])
@@ -75,7 +75,7 @@ def test_padded_rows_by_request_or_by_token_are_accepted(padded: Padded, shared:
 )
 @pytest.mark.parametrize("padded", PADDED, ids=lambda one: str(one.queries))
 def test_padded_rows_of_neither_reading_are_reported(
-    padded: Padded, change: Callable[[Subject], Subject | None], code: str, shared: bool
+    padded: Padded, change: Callable[[StepContext], StepContext | None], code: str, shared: bool
 ) -> None:
     """A row that is right by neither reading is reported, whichever reading the record follows."""
     for lens, owners in ((padded.lens, range(len(padded.lens))), (padded.by_token, padded.owners)):
@@ -84,7 +84,7 @@ def test_padded_rows_of_neither_reading_are_reported(
         assert code in _codes(made)
 
 
-def _paged(padded: Padded, lens: Sequence[int], *, shared: bool = False) -> Subject:
+def _paged(padded: Padded, lens: Sequence[int], *, shared: bool = False) -> StepContext:
     """Return the padded batch with a dense decode record whose rows have these lengths."""
     facts = DCP if shared else PLAIN
     made = subject("dense", facts, padded.queries, padded.lens, len(padded.queries))
@@ -125,7 +125,7 @@ def test_dense_rows_of_neither_reading_are_reported(field: str, code: str, share
     for lens in (PADDED[1].lens, PADDED[1].by_token):
         made = _paged(PADDED[1], lens, shared=shared)
         poke(f"metadata.decode.{field}", 1, 31)(made)
-        found = [one for one in judge(made, Tier.VALUES).violations if one.code == code]
+        found = [one for one in judge(made, Level.VALUES).violations if one.code == code]
         assert [one.path.rpartition(".")[2] for one in found] == [field]
 
 
@@ -204,7 +204,7 @@ def test_native_global_rows_aligned_left_with_local_lengths_are_reported() -> No
     assert _codes(made) == {"MLA350"}
 
 
-def _align_left(made: Subject) -> None:
+def _align_left(made: StepContext) -> None:
     """Put left-aligned lengths into the decode part of ``RAGGED``."""
     facts, decode = made.facts, made.metadata.decode
     shared = facts.dcp_size > 1

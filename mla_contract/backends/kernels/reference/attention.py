@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mla_contract.contract.provider import SparseAttention
+from mla_contract.contract.schema.provider import SparseAttention
 
 MAX_BLOCK_ELEMENTS = 1 << 23
 """Elements of gathered cache rows that are held at a time."""

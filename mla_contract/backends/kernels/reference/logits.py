@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.kernels.reference.pages import read_keys, table_slots
-from mla_contract.contract.provider import ChunkLogits, PagedLogits, padded_columns
+from mla_contract.contract.schema.provider import ChunkLogits, PagedLogits, padded_columns
 
 ROW_TILE, COLUMN_TILE = 128, 4096
 """Pairs that are scored together; small enough for a cache."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.kernels.reference.quantise import quantise
-from mla_contract.contract.provider import GatherIndexerK, IndexerCacheFormat, KeyLayout, WriteIndexerK
+from mla_contract.contract.schema.provider import GatherIndexerK, IndexerCacheFormat, KeyLayout, WriteIndexerK
 
 TILE = 16
 """Tokens and dims of one tile of the shuffled layout."""

@@ -14,7 +14,7 @@ from mla_contract.backends.kernels.reference.logits import chunk_logits, paged_l
 from mla_contract.backends.kernels.reference.pages import TILE, gather_keys, write_keys
 from mla_contract.backends.kernels.reference.quantise import FP8_MAX
 from mla_contract.backends.kernels.reference.selection import map_slots, topk_rows
-from mla_contract.contract.provider import (
+from mla_contract.contract.schema.provider import (
     ChunkLogits,
     GatherIndexerK,
     IndexerCacheFormat,

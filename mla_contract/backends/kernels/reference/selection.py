@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mla_contract.contract.provider import MapSlots, TopkRows
+from mla_contract.contract.schema.provider import MapSlots, TopkRows
 
 MAX_BLOCK_ELEMENTS = 1 << 20
 """Logits that are looked at together; small enough for a cache."""

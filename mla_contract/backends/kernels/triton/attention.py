@@ -10,7 +10,7 @@ from mla_contract.backends.kernels.triton.checks import array_reason, packed_rea
 from mla_contract.backends.kernels.triton.device import SMALLEST_TILE, DeviceInfo, dot_type_of, padded, triton_type
 from mla_contract.backends.kernels.triton.launches import Launch, attend_class, find_launch
 from mla_contract.backends.kernels.triton.tiled_attention_kernel import attend_tiled
-from mla_contract.contract.provider import SparseAttention
+from mla_contract.contract.schema.provider import SparseAttention
 
 MAX_LATENT, MAX_ROPE = 512, 128
 """Widest parts of a cached row: a tile of latents stays on the chip for both products."""

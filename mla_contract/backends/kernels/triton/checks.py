@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.kernels.triton.device import FLOATS, DeviceInfo, find_device
-from mla_contract.contract.arrays import is_array
-from mla_contract.contract.provider import IndexerCacheFormat, KeyLayout, Operation
+from mla_contract.contract.schema.provider import IndexerCacheFormat, KeyLayout, Operation
+from mla_contract.contract.structure.arrays import is_array
 
 TILE = 16
 """Tokens and dims of one tile of the shuffled layout."""

@@ -16,7 +16,7 @@ from mla_contract.backends.kernels.triton.checks import (
 )
 from mla_contract.backends.kernels.triton.device import SMALLEST_TILE, DeviceInfo, dot_type_of, padded, triton_type
 from mla_contract.backends.kernels.triton.launches import Launch, find_launch, logits_class
-from mla_contract.contract.provider import ChunkLogits, KeyLayout, PagedLogits, TopkRows, padded_columns
+from mla_contract.contract.schema.provider import ChunkLogits, KeyLayout, PagedLogits, TopkRows, padded_columns
 
 WIDE = 4
 """Blocks of columns that one program selects from sooner than several launches do, in top-k."""

@@ -9,7 +9,7 @@ from mla_contract.backends.kernels.triton import page_kernels
 from mla_contract.backends.kernels.triton.checks import array_reason, cache_reason, packed_reason, page_views
 from mla_contract.backends.kernels.triton.device import FLOATS, FN, FNUZ, DeviceInfo, padded
 from mla_contract.backends.kernels.triton.launches import find_launch
-from mla_contract.contract.provider import GatherIndexerK, KeyLayout, MapSlots, WriteIndexerK
+from mla_contract.contract.schema.provider import GatherIndexerK, KeyLayout, MapSlots, WriteIndexerK
 
 FP8_RANGE = {FN: (448.0, 2.0**-6), FNUZ: (240.0, 2.0**-7)}
 """Largest finite and smallest normal number of each flavour."""

@@ -26,7 +26,7 @@ from mla_contract.backends.kernels.triton.pages import (
     run_write,
     write_reason,
 )
-from mla_contract.contract.provider import (
+from mla_contract.contract.schema.provider import (
     ChunkLogits,
     GatherIndexerK,
     MapSlots,

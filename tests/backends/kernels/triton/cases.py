@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.kernels.reference import ReferenceProvider
-from mla_contract.contract.arrays import is_array
-from mla_contract.contract.provider import Operation, SparseAttention
+from mla_contract.contract.schema.provider import Operation, SparseAttention
+from mla_contract.contract.structure.arrays import is_array
 from tests.backends.kernels.cases import ragged
 
 Inputs = TypeVar("Inputs", bound=Operation[Any])

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from mla_contract.contract.provider import KernelProvider
+from mla_contract.contract.schema.provider import KernelProvider
 
 if find_spec("triton") and not torch.cuda.is_available():
     # Kernels read it when they are imported; on a CPU nothing else could run them.

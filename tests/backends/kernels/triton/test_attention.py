@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mla_contract.contract.provider import KernelProvider, SparseAttention
+from mla_contract.contract.schema.provider import KernelProvider, SparseAttention
 from tests.backends.kernels.cases import TOPK
 from tests.backends.kernels.triton.cases import BF16_ERROR, REFERENCE, attention, on, relative_error
 

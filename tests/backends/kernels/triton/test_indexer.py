@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mla_contract.contract.provider import (
+from mla_contract.contract.schema.provider import (
     ChunkLogits,
     IndexerCacheFormat,
     KernelProvider,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mla_contract.contract.provider import (
+from mla_contract.contract.schema.provider import (
     GatherIndexerK,
     IndexerCacheFormat,
     KernelProvider,

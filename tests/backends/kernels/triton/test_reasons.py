@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from mla_contract.contract.persistent_work import WorkConfig
-from mla_contract.contract.provider import (
+from mla_contract.contract.schema.persistent_work import WorkConfig
+from mla_contract.contract.schema.provider import (
     IndexerCacheFormat,
     KernelProvider,
     MapSlots,

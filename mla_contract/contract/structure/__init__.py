@@ -1,0 +1,1 @@
+"""What the shape of one record can tell: presence, types, element types, axes, residence and strides."""

@@ -1,0 +1,1 @@
+"""What vLLM loads: hooks around every build, facts of the engine, the monitor. Every module imports vllm late."""

@@ -1,0 +1,87 @@
+"""Numbers of the configuration, read from a builder and its VllmConfig where they can be seen."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from mla_contract.adapters.release import behaviour_of
+from mla_contract.contract.step.facts import Facts
+from mla_contract.profiles.installed import installed_release, nearest_profile
+
+
+def facts_of(builder: Any, config: Any = None, group_spec: Any = None, *, packed: bool = False) -> Facts:
+    """Return what a builder and its configuration say; whatever cannot be seen stays unknown.
+
+    Args:
+        builder: The metadata builder.
+        config: The VllmConfig; the builder's own by default.
+        group_spec: The spec of the cache manager's blocks, of which the builder may see parts.
+        packed: Whether block table and slots count different blocks; then nothing is said of blocks.
+
+    Sync: none
+    """
+    config = getattr(builder, "vllm_config", None) if config is None else config
+    spec = getattr(builder, "kv_cache_spec", None)
+    compress_ratio = _int(spec, "tokens_per_state") or 1
+    block_size = None if packed or compress_ratio != 1 else _int(spec, "block_size")
+    parallel = getattr(config, "parallel_config", None)
+    dcp_size = _int(parallel, "decode_context_parallel_size") or 1
+    pcp_size = _int(parallel, "prefill_context_parallel_size") or 1
+    return Facts(
+        kernel_block_size=block_size,
+        num_blocks=_num_blocks(config, group_spec, block_size),
+        decode_threshold=_int(builder, "reorder_batch_threshold"),
+        dcp_size=dcp_size,
+        dcp_rank=_rank("get_dcp_group") if dcp_size > 1 else 0,
+        dcp_interleave=_int(parallel, "cp_kv_cache_interleave_size") or 1,
+        pcp_size=pcp_size,
+        pcp_rank=_rank("get_pcp_group") if pcp_size > 1 else 0,
+        max_num_seqs=_int(getattr(config, "scheduler_config", None), "max_num_seqs"),
+        max_capture_size=_int(getattr(config, "compilation_config", None), "max_cudagraph_capture_size"),
+        next_n=_next_n(config),
+        capturing=False,
+        context_rows=_int(builder, "chunked_prefill_workspace_size"),
+        compress_ratio=compress_ratio,
+        padding_may_prefill=_padding_may_prefill(),
+    )
+
+
+@cache
+def _padding_may_prefill() -> bool:
+    """Return whether the installed release's split may count padding among the prefills; read once."""
+    return behaviour_of(nearest_profile(installed_release() or "").minor).padding_starts_prefills
+
+
+def _int(owner: Any, name: str) -> int | None:
+    """Return an attribute that is a positive int, else None."""
+    value = getattr(owner, name, None)
+    return value if type(value) is int and value > 0 else None
+
+
+def _num_blocks(config: Any, group_spec: Any, block_size: int | None) -> int | None:
+    """Return the blocks of the cache, as the kernel counts them."""
+    blocks = _int(getattr(config, "cache_config", None), "num_gpu_blocks")
+    managed = _int(group_spec, "block_size")
+    if blocks is None or managed is None or block_size is None or managed % block_size:
+        return None
+    return blocks * (managed // block_size)
+
+
+def _next_n(config: Any) -> int | None:
+    """Return the query tokens of a verified request: the drafts and one."""
+    if config is None:
+        return None
+    speculative = getattr(config, "speculative_config", None)
+    return 1 + (_int(speculative, "num_speculative_tokens") or 0)
+
+
+def _rank(getter: str) -> int:
+    """Return this process's rank in a group of vLLM's; 0 while the group is not there."""
+    try:
+        from vllm.distributed import parallel_state
+
+        rank: int = getattr(parallel_state, getter)().rank_in_group
+        return rank
+    except (ImportError, AttributeError, AssertionError):
+        return 0

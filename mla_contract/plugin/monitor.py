@@ -1,0 +1,141 @@
+"""Looking at one build: which records it returned, what each owes, and what the mode does with a breach."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections import Counter
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from mla_contract.contract.step.facts import NO_FACTS, Facts
+from mla_contract.contract.step.views import subjects_of
+from mla_contract.errors import ContractError
+from mla_contract.plugin.facts import facts_of
+from mla_contract.plugin.readers import name_readers, without_later_duties
+from mla_contract.plugin.records import Kind, kind_of, protocol_for
+from mla_contract.runtime.check import check_metadata
+from mla_contract.runtime.hook import respond
+from mla_contract.runtime.settings import Mode, Settings, current_settings
+
+logger = logging.getLogger("mla_contract")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """Where a builder comes from.
+
+    Attributes:
+        backend: The attention backend's class; None when it is not known.
+        spec: Spec of the cache manager's blocks.
+        config: The VllmConfig.
+        packed: Whether block table and slots count different blocks.
+    """
+
+    backend: Any = None
+    spec: Any = None
+    config: Any = None
+    packed: bool = False
+
+
+class Monitor:
+    """Checks every build of this process, and counts the classes that it saw; keeps no metadata alive."""
+
+    def __init__(self, minor: str) -> None:
+        self.minor = minor
+        self._origins: WeakKeyDictionary[Any, Origin] = WeakKeyDictionary()
+        self._facts: WeakKeyDictionary[Any, Facts] = WeakKeyDictionary()
+        self._seen: Counter[tuple[str, str, bool]] = Counter()
+        self._lock = Lock()
+        atexit.register(self.log_seen)
+
+    def remember(self, builder: Any, origin: Origin) -> None:
+        """Keep where a builder comes from, for as long as the builder lives."""
+        try:
+            self._origins[builder] = origin
+        except TypeError:
+            logger.debug("metadata contract: %s cannot be remembered", type(builder).__name__)
+
+    def origin_of(self, builder: Any) -> Origin:
+        """Return where a builder comes from; what it says itself when it was not remembered."""
+        try:
+            found = self._origins.get(builder)
+        except TypeError:
+            found = None
+        return found or Origin(spec=getattr(builder, "kv_cache_spec", None))
+
+    def look(self, builder: Any, batch: Any, result: Any, *, capturing: bool = False) -> None:
+        """Check what a builder returned, and do what the mode says.
+
+        Raises:
+            ContractError: In the mode ``error``, with every breach.
+
+        Sync: none in the structural level; reads device memory in the values level
+        """
+        settings = current_settings()
+        if settings.mode is Mode.OFF or result is None:
+            return
+        try:
+            self._look(settings, builder, batch, result, capturing)
+        except ContractError:
+            raise
+        except Exception:  # a fault of the check must not stop an engine that works; it is logged with its traceback
+            logger.exception("metadata contract: the check itself failed; the build goes on unchecked")
+
+    def _look(self, settings: Settings, builder: Any, batch: Any, result: Any, capturing: bool) -> None:
+        """Check each record of a result."""
+        origin = self.origin_of(builder)
+        for _, record in subjects_of(result):
+            kind = kind_of(origin.backend, origin.spec, record)
+            if kind is None:
+                continue
+            facts = self._facts_of(builder, origin)
+            found = check_metadata(
+                record,
+                protocol_for(kind, record),
+                batch=batch,
+                facts=facts if facts.capturing is capturing else replace(facts, capturing=capturing),
+                level=settings.level,
+            )
+            if found:
+                found = name_readers(without_later_duties(found, kind, self.minor), kind, self.minor)
+            self._count(kind, record, bool(found))
+            respond(settings, found)
+
+    def _facts_of(self, builder: Any, origin: Origin) -> Facts:
+        """Return the facts of a builder, read once."""
+        try:
+            known = self._facts.get(builder)
+            if known is None:
+                known = facts_of(builder, origin.config, origin.spec, packed=origin.packed)
+                self._facts[builder] = known
+            return known
+        except TypeError:
+            return NO_FACTS
+
+    def _count(self, kind: Kind, record: Any, broken: bool) -> None:
+        """Count a record by kind and class."""
+        with self._lock:
+            self._seen[kind.value, type(record).__qualname__, broken] += 1
+
+    def counts(self) -> list[tuple[str, str, int, int]]:
+        """Return kind, class, builds and broken builds of each class that was seen."""
+        with self._lock:
+            seen = dict(self._seen)
+        names = sorted({(kind, name) for kind, name, _ in seen})
+        each = [(kind, name, seen.get((kind, name, True), 0), seen.get((kind, name, False), 0)) for kind, name in names]
+        return [(kind, name, broken + clean, broken) for kind, name, broken, clean in each]
+
+    def table(self) -> str:
+        """Return one line for each class that was seen: how many builds, and how many of them broke the contract."""
+        return "\n".join(
+            f"{builds:>8}  {kind:<8}{name}  broken: {broken}" for kind, name, builds, broken in self.counts()
+        )
+
+    def log_seen(self) -> None:
+        """Log the table of classes, if there is anything in it."""
+        table = self.table()
+        if table:
+            logger.info("metadata contract: builds checked in this process:\n%s", table)

@@ -1,0 +1,63 @@
+"""What a builder's result is checked as: decided by structure, never by the name of a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from mla_contract.contract.schema.aiter import AiterSparseMetadata
+from mla_contract.contract.schema.core import MLAMetadata
+from mla_contract.contract.schema.indexer import IndexerMetadata
+from mla_contract.contract.schema.sparse import SparseMLAMetadata
+
+
+class Kind(StrEnum):
+    """What a record is for; the words of the profiles."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+    INDEXER = "indexer"
+
+
+def kind_of(backend: Any, spec: Any, record: Any) -> Kind | None:
+    """Return what a record is for, or None when the contract does not speak of it.
+
+    Args:
+        backend: The attention backend's class, or None when it is not known.
+        spec: The cache's spec, or None.
+        record: What the builder returned.
+    """
+    if _says(backend, "is_mla"):
+        return Kind.SPARSE if _says(backend, "is_sparse") else Kind.DENSE
+    if not _is_latent(spec):
+        return None
+    role = getattr(getattr(spec, "cache_role", None), "value", None)
+    if role == Kind.INDEXER.value or (role is None and hasattr(record, "num_prefill_tokens")):
+        return Kind.INDEXER
+    if backend is None:
+        return Kind.SPARSE if hasattr(record, "topk_tokens") else Kind.DENSE
+    return None
+
+
+def protocol_for(kind: Kind, record: Any) -> type:
+    """Return the Protocol that a record of this kind owes."""
+    if kind is Kind.INDEXER:
+        return IndexerMetadata
+    if kind is Kind.DENSE:
+        return MLAMetadata
+    return AiterSparseMetadata if hasattr(record, "paged_kv_indptr") else SparseMLAMetadata
+
+
+def _says(backend: Any, question: str) -> bool:
+    """Return the answer of a backend's class method; False when it has none, or raises."""
+    method: Callable[[], object] | None = getattr(backend, question, None)
+    try:
+        return bool(method()) if callable(method) else False
+    except Exception:  # noqa: BLE001 - a backend that cannot answer is not checked, and must not stop the engine
+        return False
+
+
+def _is_latent(spec: Any) -> bool:
+    """Return whether a cache's spec is that of MLA: by its bases, so that a fork's subclass counts."""
+    return any(base.__name__ == "MLAAttentionSpec" for base in type(spec).__mro__)

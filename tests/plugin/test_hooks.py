@@ -1,0 +1,193 @@
+"""The hooks of both release lines, with classes of vLLM's shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mla_contract.errors import ContractError
+from mla_contract.plugin import hooks
+from mla_contract.plugin.monitor import Monitor
+from mla_contract.runtime import tally, validating
+from mla_contract.testing.lowering import Kind
+from tests.lab.subjects import make_subject
+from tests.plugin.engine_double import (
+    DenseBackend,
+    Engine,
+    MLAAttentionSpec,
+    OtherSpec,
+    PlainBackend,
+    SparseBackend,
+    new_engine,
+    old_engine,
+)
+
+LINES = {"old": old_engine, "new": new_engine}
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "build": lambda group, batch: group.build_metadata(batch),
+    "capture": lambda group, batch: group.build_metadata_for_cudagraph_capture(batch),
+    "drafting": lambda group, batch: group.build_metadata_for_drafting(batch, 0),
+}
+OLD_CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "build": lambda group, batch: group.get_metadata_builder().build(0, batch),
+    "capture": lambda group, batch: group.get_metadata_builder().build_for_cudagraph_capture(batch),
+    "drafting": lambda group, batch: group.get_metadata_builder().build_for_drafting(batch, 0),
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh_tally() -> Iterator[None]:
+    """Forget what other tests reported."""
+    tally().clear()
+    yield
+    tally().clear()
+
+
+@pytest.fixture(params=LINES)
+def line(request: pytest.FixtureRequest) -> str:
+    """Return a release line."""
+    return str(request.param)
+
+
+class Bench:
+    """One engine, wrapped, with one group whose builder returns what the test says."""
+
+    def __init__(
+        self, line: str, monkeypatch: pytest.MonkeyPatch, backend: Any, spec: Any, builder: Any = None
+    ) -> None:
+        self.engine: Engine = LINES[line]()
+        monkeypatch.setattr(hooks, "group_class", lambda: self.engine.group)
+        monkeypatch.setattr(hooks, "builder_class", lambda: self.engine.builder)
+        self.monitor = Monitor("0.32")
+        self.names = hooks.install_hooks(self.monitor)
+        made = {} if builder is None else {"builder_cls": builder}
+        self.group = self.engine.group(backend, spec, **made)
+        self.group.create_metadata_builders(None)
+        self.calls = CALLS if line == "new" else OLD_CALLS
+
+    def build(self, result: Any, batch: Any, how: str = "build") -> Any:
+        """Build as the engine of this line does."""
+        self.group.get_metadata_builder().result = result
+        return self.calls[how](self.group, batch)
+
+
+def made(kind: Kind, broken: bool) -> Any:
+    """Return a legal subject, or one whose field is missing a part of its name's promise."""
+    subject = make_subject(kind)
+    if broken:
+        subject.metadata.num_prefills += 1
+    return subject
+
+
+@pytest.mark.parametrize("how", CALLS)
+@pytest.mark.parametrize("broken", [False, True])
+def test_choke_point_of_each_line_checks_every_way_to_build(
+    line: str, how: str, broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Building, capture and drafting are checked on both lines; legal metadata passes through as it is."""
+    bench = Bench(line, monkeypatch, DenseBackend, MLAAttentionSpec())
+    subject = made(Kind.DENSE, broken)
+    with validating("error"):
+        if broken:
+            with pytest.raises(ContractError, match="num_prefills"):
+                bench.build(subject.metadata, subject.batch, how)
+        else:
+            assert bench.build(subject.metadata, subject.batch, how) is subject.metadata
+    assert bench.monitor.table().split()[0] == "1"
+
+
+@pytest.mark.parametrize("kind", [Kind.DENSE, Kind.SPARSE, Kind.AITER, Kind.INDEXER])
+@pytest.mark.parametrize("wrap", [lambda one: {"layer": one}, lambda one: [{"a": one, "b": one}, {"a": None}]])
+def test_choke_point_of_containers_checks_each_record_once(
+    line: str, kind: Kind, wrap: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dict by layer and a list of dicts are looked into; each record counts once."""
+    backend = {Kind.DENSE: DenseBackend, Kind.INDEXER: PlainBackend}.get(kind, SparseBackend)
+    bench = Bench(line, monkeypatch, backend, MLAAttentionSpec())
+    subject = made(kind, broken=True)
+    with validating("warn"):
+        bench.build(wrap(subject.metadata), subject.batch)
+    assert bench.monitor.table().split()[0] == "1"
+    assert tally().counts()
+
+
+def test_choke_point_of_none_says_nothing(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profiling run without metadata passes."""
+    bench = Bench(line, monkeypatch, DenseBackend, MLAAttentionSpec())
+    with validating("error"):
+        assert bench.build(None, None) is None
+    assert bench.monitor.table() == ""
+
+
+@pytest.mark.parametrize(("backend", "spec"), [(PlainBackend, OtherSpec()), (PlainBackend, None)])
+def test_choke_point_of_other_attention_is_left_alone(
+    line: str, backend: Any, spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metadata that is no MLA's is not checked, whatever fields it has."""
+    bench = Bench(line, monkeypatch, backend, spec)
+    subject = made(Kind.INDEXER, broken=True)
+    with validating("error"):
+        assert bench.build(subject.metadata, subject.batch) is subject.metadata
+    assert bench.monitor.table() == ""
+
+
+def test_choke_point_wrapped_twice_checks_once(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins load several times; the second time changes nothing."""
+    bench = Bench(line, monkeypatch, DenseBackend, MLAAttentionSpec())
+    assert hooks.install_hooks(bench.monitor) == bench.names
+    subject = made(Kind.DENSE, broken=False)
+    with validating("error"):
+        bench.build(subject.metadata, subject.batch)
+    assert bench.monitor.table().split()[0] == "1"
+
+
+def test_choke_point_of_later_and_foreign_builders_is_wrapped(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork's builder, defined after arming and without vLLM's base class, is checked as well."""
+
+    class ForeignBuilder:
+        """Has the methods of a builder, and nothing else of vLLM's."""
+
+        def __init__(self, spec: Any) -> None:
+            self.kv_cache_spec = spec
+            self.result: Any = None
+
+        def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> Any:
+            """Return the result."""
+            return self.result
+
+    bench = Bench(line, monkeypatch, DenseBackend, MLAAttentionSpec(), ForeignBuilder)
+    subject = made(Kind.DENSE, broken=True)
+    with validating("error"), pytest.raises(ContractError):
+        bench.build(subject.metadata, subject.batch)
+
+    class Later(bench.engine.builder):  # type: ignore[misc, name-defined]
+        """Overrides ``build`` and calls ``super()``: one build, one check."""
+
+        def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> Any:
+            """Build as the base does."""
+            return super().build(common_prefix_len, common_attn_metadata, fast_build)
+
+    group = bench.engine.group(DenseBackend, MLAAttentionSpec(), Later)
+    group.create_metadata_builders(None)
+    bench.group = group
+    with validating("error"), pytest.raises(ContractError):
+        bench.build(subject.metadata, subject.batch)
+    assert bench.monitor.table().split()[0] == "2"
+
+
+def test_choke_point_in_warn_mode_never_raises(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object that raises when it is looked at is reported, and the build goes on."""
+
+    class Hostile:
+        """Raises on every field."""
+
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    bench = Bench(line, monkeypatch, DenseBackend, MLAAttentionSpec())
+    hostile = Hostile()
+    with validating("warn"):
+        assert bench.build(hostile, make_subject(Kind.DENSE).batch) is hostile
+    assert tally().counts()
