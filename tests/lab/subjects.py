@@ -97,7 +97,7 @@ def splits() -> StepContext:
     made = padded()
     old = made.metadata.decode
     made.metadata.decode = records.SplitDecode(old.block_table, old.seq_lens, None, tensor(np.arange(5)))
-    return made
+    return replace(made)
 
 
 def pages() -> StepContext:
@@ -105,7 +105,7 @@ def pages() -> StepContext:
     made = make_subject(Kind.DENSE, ((1, 8), (1, 3)))
     old = made.metadata.decode
     made.metadata.decode = records.PagedDecode(old.block_table, old.seq_lens, None, tensor([0, 3, 4]), tensor([1, 4]))
-    return made
+    return replace(made)
 
 
 def all_decodes() -> StepContext:
@@ -114,7 +114,7 @@ def all_decodes() -> StepContext:
     data = made.metadata
     data.num_decodes, data.num_prefills, data.num_decode_tokens = made.batch.num_reqs, 0, made.batch.num_actual_tokens
     data.prefill, data.prefill_max_seq_len, data.decode_max_query_len = None, 0, made.batch.max_query_len
-    return made
+    return replace(made)
 
 
 def dummy() -> StepContext:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from mla_contract.contract.clauses.clause import Level
-from mla_contract.contract.clauses.judge import judge
+from mla_contract.contract.clauses.registry import judge
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.violation import Violation
 from mla_contract.testing.lowering import Kind

@@ -100,7 +100,7 @@ class Case:
     def bad(self) -> StepContext:
         """Return the broken subject."""
         made = self.good()
-        return self.change(made) or made
+        return replace(self.change(made) or made)  # a context is what its records were when it was made
 
 
 def put(path: str, value: Any) -> Change:
@@ -161,14 +161,14 @@ def _round_robin() -> StepContext:
     """Return a batch whose local rows are every second position."""
     made = with_facts(subject(queries=(3,), lens=(5,), decodes=0), pcp_size=2, pcp_rank=0)
     made.batch.positions = torch.tensor([0, 2, 4])
-    return made
+    return replace(made)
 
 
 def _dummy() -> StepContext:
     made = with_facts(subject("dense", queries=(1, 1), lens=(1, 1), decodes=2), dummy=True)
     made.batch.slot_mapping = torch.full((2,), -1)
     made.batch.positions = torch.zeros(2, dtype=torch.int64)
-    return made
+    return replace(made)
 
 
 def _sliced() -> StepContext:
@@ -255,7 +255,7 @@ def _splits() -> StepContext:
     made = _padded()
     old = made.metadata.decode
     made.metadata.decode = SplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(5)))
-    return made
+    return replace(made)
 
 
 def _pages() -> StepContext:
@@ -264,13 +264,13 @@ def _pages() -> StepContext:
     made.metadata.decode = PagedDecode(
         old.block_table, old.seq_lens, None, paged_kv_indptr=ints([0, 3, 4]), paged_kv_last_page_len=ints([1, 4])
     )
-    return made
+    return replace(made)
 
 
 def _all_decodes() -> StepContext:
     made = subject(declaration=ALL_DECODES, decodes=5)
     made.metadata.decode_max_query_len = 5
-    return made
+    return replace(made)
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mla_contract.contract.clauses.clause import Level
-from mla_contract.contract.clauses.judge import judge
+from mla_contract.contract.clauses.registry import judge
 from mla_contract.contract.step.context import StepContext
 from mla_contract.testing.records import IndexerDecode, PagedDecode
 from tests.contract.clauses.cases import DCP, PLAIN, poke, put, subject
@@ -47,11 +47,11 @@ def _flat(padded: Padded, lens: Sequence[int], owners: Sequence[int], *, shared:
         schedule_metadata=torch.zeros(3, 2, dtype=torch.int32),
         global_seq_lens=ints(lens) if shared else None,
     )
-    return made
+    return replace(made)
 
 
 def _codes(made: StepContext) -> set[str]:
-    return {violation.code for violation in judge(made, Level.VALUES).violations}
+    return {violation.code for violation in judge(replace(made), Level.VALUES).violations}
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "dcp"])
@@ -98,7 +98,7 @@ def _paged(padded: Padded, lens: Sequence[int], *, shared: bool = False) -> Step
         paged_kv_indptr=None if shared else ints(pages),
         paged_kv_last_page_len=None if shared else ints([(length - 1) % page + 1 for length in lens]),
     )
-    return made
+    return replace(made)
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["pages", "dcp"])
@@ -125,7 +125,7 @@ def test_dense_rows_of_neither_reading_are_reported(field: str, code: str, share
     for lens in (PADDED[1].lens, PADDED[1].by_token):
         made = _paged(PADDED[1], lens, shared=shared)
         poke(f"metadata.decode.{field}", 1, 31)(made)
-        found = [one for one in judge(made, Level.VALUES).violations if one.code == code]
+        found = [one for one in judge(replace(made), Level.VALUES).violations if one.code == code]
         assert [one.path.rpartition(".")[2] for one in found] == [field]
 
 

@@ -1,4 +1,4 @@
-"""The proofs of the usual step say yes only where no clause objects, on random legal records and on planted faults."""
+"""The compiled check says what the clauses say one by one, on random legal records and on planted faults."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from mla_contract.contract.check import RecordCheck
 from mla_contract.contract.clauses.clause import Clause, Level
-from mla_contract.contract.clauses.fast_judge import NEEDS, structure_holds, values_hold
-from mla_contract.contract.clauses.judge import all_clauses, judge
-from mla_contract.contract.clauses.usual import PROVEN, PROVEN_IN_ORDER, prove_structure
-from mla_contract.contract.clauses.usual_context import (
-    PROVEN_CONTEXT,
-    PROVEN_CONTEXT_VALUES,
-    prove_context,
-    prove_context_values,
-)
-from mla_contract.contract.clauses.usual_values import PROVEN_VALUES, prove_values
+from mla_contract.contract.clauses.registry import all_clauses, judge
 from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.facts import NO_FACTS
 from mla_contract.contract.step.host import capturing
+from mla_contract.contract.violation import Violation
+from mla_contract.runtime.check import protocol_of
 from mla_contract.testing.records import Batch, ContextChunk, Prefill
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import ALL_DECODES, CASES, PLAIN, SHARED, subject
@@ -112,144 +107,141 @@ def _plant(rng: np.random.Generator, made: StepContext) -> None:
         setattr(record, name, [*value[:-1], value[-1] + step])
 
 
-def _proven(made: StepContext) -> frozenset[str]:
-    """Return the ids of the clauses that the proofs cover for a subject."""
-    if made.is_indexer:
-        return frozenset()
-    prefill = made.prefill
-    step = prove_structure(made.metadata, made.batch, made.facts, made.declaration, prefill)
-    if step is None:
-        return frozenset()
-    found = PROVEN | (PROVEN_IN_ORDER if step.in_order else frozenset())
-    values = prove_values(step, made.metadata, made.batch, made.facts)
-    found |= PROVEN_VALUES if values else frozenset()
-    if getattr(prefill, "chunked_context", None) is not None and prove_context(step, made.facts, prefill):
-        found |= PROVEN_CONTEXT
-        found |= PROVEN_CONTEXT_VALUES if values and prove_context_values(step, prefill) else frozenset()
-    return found
+def _found(made: StepContext, level: Level) -> set[Violation]:
+    """Return what the compiled check says of a step, less the faults of its structure."""
+    check = RecordCheck(protocol_of(made.metadata), made.facts, made.declaration, level)
+    found = check(made.metadata, made.batch, trace=made.trace, path=made.path)
+    return {violation for violation in found if violation.code in BY_ID}
 
 
-def _assert_fast_agrees(made: StepContext) -> tuple[frozenset[str], bool]:
-    """Assert that proofs and fast path say what the clauses say; return what is proven and whether all is fine."""
-    proven = _proven(made)
-    objecting = {code for code in proven if BY_ID[code].check(made)}
-    assert not objecting, (objecting, made)
-    for level, fast in ((Level.STRUCTURAL, structure_holds(made)), (Level.VALUES, values_hold(made))):
-        outcome = judge(made, level)
-        assert not (fast and outcome.violations), (outcome.violations, made)
-        decided = not any(reason.startswith("undecidable") for reason in outcome.skipped.values())
-        assert fast or outcome.violations or not decided, (level, made)
-    return proven, outcome.violations == ()
+def _assert_agree(made: StepContext) -> bool:
+    """Assert that the compiled check says what the clauses say one by one; return whether all is fine."""
+    for level in Level:
+        judged = judge(made, level)
+        assert _found(made, level) == set(judged.violations), made
+    return judged.violations == ()
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "aiter", "indexer"])
-def test_fast_judge_on_random_records_agrees_with_the_clauses(kind: str) -> None:
-    """Fine by the fast path exactly when no clause reports; legal records are fine, and most are proven."""
+def test_check_of_random_records_agrees_with_the_clauses(kind: str) -> None:
+    """Legal records are fine in both levels, and a planted fault is reported just as the clauses report it."""
     rng = np.random.default_rng(7)
-    usual = whole = broken = 0
+    broken = 0
     for _ in range(ROUNDS):
         made = _random_subject(rng, kind)
-        proven, _ = _assert_fast_agrees(made)
-        usual += proven >= PROVEN
-        whole += proven >= PROVEN_VALUES
+        _assert_agree(made)
         for _ in range(2):
             _plant(rng, made)
             made = replace(made)  # a subject keeps what it has computed
-            broken += not _assert_fast_agrees(made)[1]
+            broken += not _assert_agree(made)
     assert broken > ROUNDS // 2
-    assert kind == "indexer" or (usual > ROUNDS // 2 and whole > ROUNDS // 3)
 
 
 @pytest.mark.parametrize("clause", all_clauses(), ids=lambda clause: clause.id)
-def test_fast_judge_on_the_cases_agrees_with_the_clauses(clause: Clause) -> None:
-    """The table's good and bad subjects are judged alike by both paths."""
-    _assert_fast_agrees(CASES[clause.id].good())
-    _assert_fast_agrees(CASES[clause.id].bad())
+def test_check_of_the_cases_agrees_with_the_clauses(clause: Clause) -> None:
+    """The table's good and bad subjects are judged alike, and the bad one is found by the compiled check as well."""
+    assert _assert_agree(CASES[clause.id].good())
+    assert not _assert_agree(CASES[clause.id].bad())
+    assert clause.id in {violation.code for violation in _found(CASES[clause.id].bad(), Level.VALUES)}
 
 
-@pytest.mark.parametrize("code", list(NEEDS))
-def test_clause_left_out_for_its_facts_reports_nothing(code: str) -> None:
-    """Where the facts that a clause needs are not given, it reports nothing, whatever the subject."""
+@pytest.mark.parametrize(
+    "clause", [one for one in all_clauses() if any(need.settled for need in one.needs)], ids=lambda clause: clause.id
+)
+def test_clause_left_out_for_its_settings_reports_nothing(clause: Clause) -> None:
+    """Where configuration or declaration do not give what a clause needs, it is silent, whatever the subject."""
     checked = 0
     for case in CASES.values():
         for made in (case.good(), case.bad()):
-            if not NEEDS[code](made.facts):
-                assert BY_ID[code].check(made) == ()
-                checked += 1
+            for facts in (made.facts, NO_FACTS, replace(made.facts, padding_may_prefill=True)):
+                other = replace(made, facts=facts)
+                if not all(need.is_met(other) for need in clause.needs if need.settled):
+                    assert clause.check(other) == ()
+                    checked += 1
     assert checked
 
 
+@pytest.mark.parametrize("clause", all_clauses(), ids=lambda clause: clause.id)
+def test_settled_need_looks_at_settings_alone(clause: Clause) -> None:
+    """What is asked once for a builder must not depend on a step."""
+    made = CASES[clause.id].good()
+    alone = StepContext(facts=made.facts, declaration=made.declaration)
+    for need in clause.needs:
+        if need.settled:
+            assert need.is_met(alone) == need.is_met(made), need.text
+
+
+def test_check_of_steps_with_other_parts_asks_other_clauses() -> None:
+    """One compiled check serves steps with and without prefills, one after the other."""
+    both, plain = subject("dense"), subject("dense", queries=(1, 1), lens=(5, 6), decodes=2)
+    check = RecordCheck(protocol_of(both.metadata), PLAIN, None, Level.STRUCTURAL)
+    for made in (both, plain, both):
+        assert check(made.metadata, made.batch) == ()
+    both.prefill.max_query_len = 0
+    assert {found.code for found in check(both.metadata, both.batch)} == {"MLA261"}
+    assert check(plain.metadata, plain.batch) == ()
+
+
 @pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 3)], ids=["one token", "several"])
-def test_proof_with_wide_slots_follows_them(queries: tuple[int, ...]) -> None:
-    """Where blocks lie further apart than they are long, slots at that distance are proven, and others are not."""
+def test_check_of_wide_slots_follows_them(queries: tuple[int, ...]) -> None:
+    """Where blocks lie further apart than they are long, slots at that distance are fine, and others are not."""
     facts = replace(PLAIN, decode_threshold=3, slot_span=records.BLOCK + 3)
     made = subject("sparse", facts, queries, (9, 6, 5), 3)
-    assert not values_hold(made)
+    assert "MLA225" in {found.code for found in _found(made, Level.VALUES)}
     close = made.batch.slot_mapping
     made.batch.slot_mapping = close + close // records.BLOCK * 3
     made.metadata.slot_mapping = made.batch.slot_mapping
-    assert _proven(made) >= PROVEN_VALUES
-    assert values_hold(made)
-    assert judge(made, Level.VALUES).violations == ()
+    assert _found(made, Level.VALUES) == set()
 
 
 @pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 3)], ids=["one token", "several"])
-def test_proof_with_blocks_of_odd_size_follows_them(queries: tuple[int, ...]) -> None:
-    """Where the block size is no power of two, legal slots are proven, and one that is wrong by one is not."""
+def test_check_of_blocks_of_odd_size_follows_them(queries: tuple[int, ...]) -> None:
+    """Where the block size is not a power of two, legal slots are fine, and one that is wrong by one is not."""
     made = subject("sparse", replace(PLAIN, decode_threshold=3, kernel_block_size=3), queries, (9, 6, 5), 3)
-    assert _proven(made) >= PROVEN_VALUES
-    assert values_hold(made)
+    assert _found(made, Level.VALUES) == set()
     made.batch.slot_mapping[0] += 1
-    assert not _proven(made) & PROVEN_VALUES
-    assert not values_hold(made)
+    assert "MLA225" in {found.code for found in _found(made, Level.VALUES)}
 
 
 @pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 2)], ids=["one token", "several"])
-def test_proof_of_a_wide_table_looks_at_live_columns(queries: tuple[int, ...]) -> None:
+def test_check_of_a_wide_table_looks_at_live_columns(queries: tuple[int, ...]) -> None:
     """Columns that no request reaches may hold anything; the last one that the longest reaches may not."""
     made = subject("sparse", PLAIN, queries, (9, 6, 5), 3)
     size = made.facts.kernel_block_size or 1
     dead = torch.full((3, 40), -1, dtype=torch.int32)
     made.batch.block_table_tensor = torch.cat([made.batch.block_table_tensor[:, : -(-9 // size)], dead], 1)
-    assert _proven(made) >= PROVEN_VALUES
-    assert values_hold(made)
+    assert _found(made, Level.VALUES) == set()
     made.batch.block_table_tensor[0, (9 - 1) // size] = -1
-    assert not _proven(made) & PROVEN_VALUES
-    assert not values_hold(made)
+    assert "MLA223" in {found.code for found in _found(made, Level.VALUES)}
 
 
 @pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 2)], ids=["one token", "several"])
-def test_proof_with_a_block_of_two_requests_says_nothing(queries: tuple[int, ...]) -> None:
-    """Slots that follow the table, but are the same for two requests, are reported and not proven."""
+def test_check_of_a_block_of_two_requests_reports_the_slots(queries: tuple[int, ...]) -> None:
+    """Slots that follow the table, but are the same for two requests, are reported."""
     made = subject("sparse", PLAIN, queries, (9, 6, 9), 3)
-    assert _proven(made) >= PROVEN_VALUES
+    assert _found(made, Level.VALUES) == set()
     made.batch.block_table_tensor[2] = made.batch.block_table_tensor[0]
     made.batch.slot_mapping[-queries[2] :] = made.batch.slot_mapping[: queries[0]]
-    assert not _proven(made) & PROVEN_VALUES
-    assert {found.code for found in judge(made, Level.VALUES).violations} == {"MLA221"}
-    assert not values_hold(made)
+    assert {found.code for found in _found(made, Level.VALUES)} == {"MLA221"}
 
 
 @pytest.mark.parametrize("queries", [(1, 1, 1), (2, 1, 2)], ids=["one token", "several"])
-def test_proof_with_another_total_says_nothing(queries: tuple[int, ...]) -> None:
-    """Batch and metadata that agree on a number of tokens that is not the last offset are not proven."""
+def test_check_of_another_total_reports_it(queries: tuple[int, ...]) -> None:
+    """Batch and metadata that agree on a number of tokens that is not the last offset are reported."""
     made = subject("sparse", PLAIN, queries, (9, 6, 9), 3)
-    assert _proven(made) >= PROVEN
     made.batch.num_actual_tokens = made.metadata.num_actual_tokens = sum(queries) - 1
-    assert not _proven(made)
+    assert "MLA202" in {found.code for found in _found(replace(made), Level.STRUCTURAL)}
 
 
-def test_proof_of_a_prefill_table_reads_what_is_not_the_batch_s() -> None:
-    """The batch's own rows are known; a copy is read, and rows of another request, or fewer columns, are no proof."""
+def test_check_of_a_prefill_table_that_is_not_the_batch_s_compares_rows() -> None:
+    """A copy of the batch's rows is fine; rows of another request are not."""
     made = subject("dense", PLAIN, (2, 2, 5, 3), (9, 6, 12, 11))
     table, first = made.batch.block_table_tensor, made.metadata.num_decodes
-    assert made.prefill.block_table.data_ptr() == table[first:].data_ptr()
-    assert "MLA264" in _proven(made)
     made.prefill.block_table = table[first:].clone()
-    assert "MLA264" in _proven(made)
-    for other in (table[first - 1 : -1], table[first:, :-1], table[first:].flip(0)):
+    assert _found(made, Level.VALUES) == set()
+    for other in (table[first - 1 : -1], table[first:].flip(0)):
         made.prefill.block_table = other
-        assert "MLA264" not in _proven(made)
+        assert "MLA264" in {found.code for found in _found(made, Level.VALUES)}
 
 
 class _Elsewhere(torch.Tensor):
@@ -275,16 +267,17 @@ def _move_away(record: Any) -> None:
                 setattr(one, name, value.as_subclass(_Elsewhere))
 
 
-def test_proof_of_arrays_on_another_device_copies_them() -> None:
-    """Device arrays are proven through copies, their faults are not, and nothing is copied during stream capture."""
+def test_check_of_arrays_on_another_device_copies_them() -> None:
+    """Device arrays are judged through copies, their faults are found, and nothing is copied during stream capture."""
     made = subject("dense", PLAIN, (2, 2, 5, 3), (9, 6, 12, 11))
     _move_away(made.batch)
     _move_away(made.metadata)
-    assert _proven(made) >= PROVEN_VALUES | PROVEN_CONTEXT_VALUES
-    with capturing():
-        assert not _proven(made) & PROVEN_VALUES
-    for array, code in ((made.batch.seq_lens, "MLA214"), (made.prefill.chunked_context.chunks[0].starts, "MLA322")):
+    assert judge(made, Level.VALUES).violations == ()
+    assert {"MLA211", "MLA225", "MLA264", "MLA321", "MLA324"} <= set(judge(made, Level.VALUES).held)
+    for array, code in ((made.batch.seq_lens, "MLA214"), (made.prefill.chunked_context.chunks[0].starts, "MLA321")):
         array += 1
-        assert code not in _proven(made)
+        assert code in {found.code for found in _found(made, Level.VALUES)}
+        with capturing():
+            assert _found(made, Level.VALUES) == set()
         array -= 1
-    assert _proven(made) >= PROVEN_VALUES | PROVEN_CONTEXT_VALUES
+    assert _found(made, Level.VALUES) == set()

@@ -1,4 +1,4 @@
-"""Judging a subject: loads every clause module, and runs the clauses that apply."""
+"""Every clause, loaded on first use, and the judgement of one step by all of them."""
 
 from __future__ import annotations
 
@@ -6,42 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 from types import MappingProxyType
 
+from mla_contract.contract import clauses as room
 from mla_contract.contract.clauses.clause import CLAUSES, Clause, Level
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.host import is_capturing
 from mla_contract.contract.violation import Violation
 
-FAMILIES = (
-    "batch",
-    "lengths",
-    "slots",
-    "split",
-    "metadata",
-    "routing",
-    "prefill",
-    "context",
-    "context_values",
-    "chunk_records",
-    "gather",
-    "decode",
-    "indexer",
-    "indexer_rows",
-    "indexer_chunk",
-    "chunk_values",
-    "paged",
-    "work",
-    "work_buffers",
-    "workspace",
-    "slices",
-)
-"""The modules that state clauses."""
-
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the clauses said of one subject.
+class Judgement:
+    """What the clauses said of one step.
 
     Attributes:
         violations: Every breach.
@@ -56,23 +33,22 @@ class Outcome:
 
 @cache
 def all_clauses() -> tuple[Clause, ...]:
-    """Return every clause, in the order of its id."""
-    for family in FAMILIES:
-        import_module(f"mla_contract.contract.clauses.{family}")
+    """Return every clause of the modules in this room, in the order of its id."""
+    for module in iter_modules(room.__path__):
+        import_module(f"{room.__name__}.{module.name}")
     return tuple(CLAUSES[code] for code in sorted(CLAUSES))
 
 
-@cache
-def clauses_of(level: Level) -> tuple[Clause, ...]:
-    """Return the clauses of one level."""
-    return tuple(clause for clause in all_clauses() if clause.level is level)
+def families() -> tuple[str, ...]:
+    """Return the objects that clauses are about, in the order of their first clause."""
+    return tuple(dict.fromkeys(clause.family for clause in all_clauses()))
 
 
-def judge(subject: StepContext, level: Level = Level.STRUCTURAL, clauses: Iterable[Clause] | None = None) -> Outcome:
-    """Run clauses over a subject; never raises.
+def judge(step: StepContext, level: Level = Level.STRUCTURAL, clauses: Iterable[Clause] | None = None) -> Judgement:
+    """Run clauses over a step, and say also why some were not decided; never raises.
 
     Args:
-        subject: What to look at.
+        step: What to look at.
         level: ``STRUCTURAL`` alone, or ``VALUES`` for both levels.
         clauses: Which clauses; all by default.
 
@@ -86,11 +62,11 @@ def judge(subject: StepContext, level: Level = Level.STRUCTURAL, clauses: Iterab
         if clause.level is Level.VALUES and (level is not Level.VALUES or captured):
             skipped[clause.id] = "stream capture" if captured else "values level is off"
             continue
-        found, reason = clause.outcome(subject)
+        found, reason = clause.outcome(step)
         if reason is not None:
             skipped[clause.id] = reason
         elif found:
             violations.extend(found)
         else:
             held.append(clause.id)
-    return Outcome(tuple(violations), tuple(held), MappingProxyType(skipped))
+    return Judgement(tuple(violations), tuple(held), MappingProxyType(skipped))
