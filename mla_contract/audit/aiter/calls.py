@@ -10,6 +10,7 @@ from mla_contract.audit.aiter.signatures import Arguments
 from mla_contract.audit.aiter.targets import Target, Targets
 from mla_contract.audit.model.index import Function
 from mla_contract.audit.model.module import FunctionNode
+from mla_contract.audit.model.nodes import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class _Mappings:
     def _add(self, mapping: str, key: str, test: ast.expr | None) -> None:
         """Note a key that is there under a test, unless the test asks the signature for it."""
         if test is not None and key not in self.targets.probes(test):
-            self.maybe.setdefault(mapping, {})[key] = ast.unparse(test)
+            self.maybe.setdefault(mapping, {})[key] = text_of(test)
 
 
 def _shown(node: ast.expr) -> dict[str, ast.expr] | None:

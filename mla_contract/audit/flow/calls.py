@@ -33,6 +33,7 @@ from mla_contract.audit.flow.values import (
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function
 from mla_contract.audit.model.module import FunctionNode, dotted_name
+from mla_contract.audit.model.nodes import text_of
 from mla_contract.audit.model.types import TypeRef, read_annotation
 
 CONTEXT_GETTER = "get_attention_context"
@@ -321,7 +322,7 @@ def init_parameters(cls: ClassInfo) -> list[str]:
             if (
                 field.kind == "declared"
                 and field.annotation is not None
-                and "ClassVar" not in ast.unparse(field.annotation)
+                and "ClassVar" not in text_of(field.annotation)
             ):
                 names.setdefault(name)
     return list(names)

@@ -22,6 +22,7 @@ from mla_contract.audit.flow.values import (
     linear,
 )
 from mla_contract.audit.model.classes import ClassInfo
+from mla_contract.audit.model.nodes import text_of
 from mla_contract.audit.model.types import TypeRef
 
 NEGATIVE_COMPARES = (ast.Is, ast.LtE, ast.Lt, ast.NotEq, ast.NotIn)
@@ -58,14 +59,14 @@ def guard_text(test: ast.expr, branch: bool) -> str:
     """Return the text of a branch's condition; kept, because one test is met on many runs."""
     if not branch:
         return negated(test)
-    text = ast.unparse(test)
+    text = text_of(test)
     return f"({text})" if isinstance(test, ast.BoolOp | ast.IfExp) else text
 
 
 def negated(test: ast.expr) -> str:
     """Return the text of the negation of a test."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return ast.unparse(test.operand)
+        return text_of(test.operand)
     opposite = {
         ast.Is: ast.IsNot,
         ast.IsNot: ast.Is,
@@ -75,8 +76,8 @@ def negated(test: ast.expr) -> str:
         ast.LtE: ast.Gt,
     }
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in opposite:
-        return ast.unparse(ast.Compare(test.left, [opposite[type(test.ops[0])]()], test.comparators))
-    text = ast.unparse(test)
+        return text_of(ast.Compare(test.left, [opposite[type(test.ops[0])]()], test.comparators))
+    text = text_of(test)
     return f"not ({text})" if isinstance(test, ast.BoolOp | ast.Compare | ast.IfExp) else f"not {text}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import text_of, walk
 
 ITEM_BYTES = {
     "float64": 8,
@@ -86,12 +86,12 @@ def size_of(node: ast.expr, *, at_most: bool = False) -> Size:
         divisor = node.right.value if isinstance(node.right, ast.Constant) else None
         if isinstance(node.op, ast.FloorDiv) and at_most and isinstance(divisor, int) and divisor > 0:
             return left.times(constant(Fraction(1, divisor)))
-    return quantity(ast.unparse(node))
+    return quantity(text_of(node))
 
 
 def item_bytes(node: ast.expr | None) -> int | None:
     """Return the bytes of an element type as written, None where it does not say; every fp8 type has one."""
-    name = ast.unparse(node).rpartition(".")[2].rstrip("()").lower() if node is not None else "float32"
+    name = text_of(node).rpartition(".")[2].rstrip("()").lower() if node is not None else "float32"
     return 1 if "fp8" in name or "float8" in name else ITEM_BYTES.get(name)
 
 
@@ -135,7 +135,7 @@ class Names:
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
             known = self._local.get(target.id, self._given.get(target.id))
-            if _uses(value, target.id) or (known is not None and ast.unparse(known) != ast.unparse(value)):
+            if _uses(value, target.id) or (known is not None and text_of(known) != text_of(value)):
                 self._several.add(target.id)
             self._local.setdefault(target.id, value)
         elif isinstance(target, ast.Tuple) and not any(isinstance(e, ast.Starred) for e in target.elts):

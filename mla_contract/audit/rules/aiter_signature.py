@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from mla_contract.audit.aiter.targets import Target, Targets
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.model.index import Function
 from mla_contract.audit.model.module import Module
+from mla_contract.audit.model.nodes import text_of
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _mismatches(site: CallSite, target: Target, found: Function) -> Iterator[Fin
     for condition in dict.fromkeys(m.condition for m in problems):
         texts = [m.text for m in problems if m.condition == condition]
         where = f"{found.module.path}:{found.node.lineno}"
-        shape = f"{signature.name}({ast.unparse(found.node.args)})"
+        shape = f"{signature.name}({text_of(found.node.args)})"
         yield _finding(site, target, f"{signature.name} ({where}) {'; '.join(texts)}", condition, shape)
 
 

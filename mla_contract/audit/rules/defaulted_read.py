@@ -12,7 +12,7 @@ from mla_contract.audit.drift.reads import Place, names, places
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.model.backends import METADATA
 from mla_contract.audit.model.index import Function, module_name
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import text_of, walk
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _by_name(function: Function, node: ast.AST, attr: str) -> Finding:
     return RULE.finding(
         function.module.path,
         node,
-        f"{attr}, a metadata field, is read with a default from an object without a type: {ast.unparse(node)}",
+        f"{attr}, a metadata field, is read with a default from an object without a type: {text_of(node)}",
         severity=Severity.INFO,
         field=attr,
         reader=function.qualname,
@@ -111,7 +111,7 @@ def _metadata_getter(node: ast.AST) -> str:
         return ""
     if len(node.args) != _ARGUMENTS[node.func.id] or not isinstance(node.args[1], ast.Constant):
         return ""
-    receiver = ast.unparse(node.args[0]).rpartition(".")[2]
+    receiver = text_of(node.args[0]).rpartition(".")[2]
     return str(node.args[1].value) if "metadata" in receiver else ""
 
 
