@@ -169,11 +169,6 @@ def _indexer_classes(project: Project) -> frozenset[ClassInfo]:
     return frozenset(info for cls in found for info in cls.mro if info.own_fields)
 
 
-def minor_of(release: str) -> str:
-    """Return the minor release that a release belongs to: ``0.27`` for ``0.27.1``."""
-    return ".".join(release.split(".")[:2])
-
-
 def fields_of(profile: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
     """Return all fields of a class of a profile, inherited ones included, each with type and default."""
     cls = profile["classes"][name]

@@ -53,20 +53,18 @@ def profile_named(name: str) -> dict[str, Any]:
     from mla_contract.audit.profile import SCHEMA
     from mla_contract.audit.run import AuditOptions
     from mla_contract.audit.source import AuditError
+    from mla_contract.profiles import known_minors, load_profile
 
     path = Path(name)
     if not path.exists() and name[:1].isdigit():
-        shipped = Path(__file__).parents[1] / "profiles" / f"vllm-{name}.json"
-        if name.count(".") != 1 or not shipped.is_file():
-            return _profile_of(AuditOptions(release=name))
-        path = shipped
-    elif path.suffix != ".json":
+        return load_profile(name) if name in known_minors() else _profile_of(AuditOptions(release=name))
+    if path.suffix != ".json":
         return _profile_of(AuditOptions(path=path))
     help_ = "write one with mla-contract profile TREE --output FILE"
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise AuditError(f"{path}: no profile: {error}", help_) from error
+        raise AuditError(f"{path}: not a profile: {error}", help_) from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise AuditError(f"{path}: no profile", help_, expected=f"a JSON object with schema {SCHEMA}")
+        raise AuditError(f"{path}: not a profile", help_, expected=f"a JSON object with schema {SCHEMA}")
     return document

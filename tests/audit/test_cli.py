@@ -22,6 +22,7 @@ from mla_contract.audit.run import AuditOptions, run_audit
 from mla_contract.audit.source.tree import SourceTree
 from mla_contract.audit.tool_rules import check_nothing
 from mla_contract.cli.main import app
+from mla_contract.profiles import load_profile
 
 PAGE = Page("What it reports.", "Why it matters.", "The incident.", "bad = 1", "good = 1")
 PACKAGE = Path(mla_contract.__path__[0])
@@ -325,8 +326,9 @@ def test_seam_writes_a_file_for_the_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["shipped", "file"])
 def test_diff_of_a_profile_with_itself_is_empty(tmp_path: Path, form: str) -> None:
     """Nothing changed, nothing printed, exit 0; between releases that broke backends the code is 1."""
-    shipped = PACKAGE / "profiles" / "vllm-0.27.json"
-    name = "0.27" if form == "shipped" else str(shipped)
+    written = tmp_path / "profile.json"
+    written.write_text(json.dumps(load_profile("0.27")))
+    name = "0.27" if form == "shipped" else str(written)
     same = invoke("diff", name, name)
     assert (same.exit_code, same.stdout) == (0, "")
     other = invoke("diff", "0.24", name, "--json")
@@ -339,7 +341,7 @@ def test_diff_file_that_is_no_profile_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text("{}")
     result = invoke("diff", path, path)
-    assert (result.exit_code, "no profile" in result.stderr) == (2, True)
+    assert (result.exit_code, "not a profile" in result.stderr) == (2, True)
 
 
 def test_docs_main_writes_then_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
