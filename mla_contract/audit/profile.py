@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mla_contract.audit.drift.functions import shared_functions
-from mla_contract.audit.flow.machine import Read
+from mla_contract.audit.flow.events import Read
 from mla_contract.audit.model.backends import BUILDER, MLA_IMPLS, Backend, constant_result
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.nodes import text_of

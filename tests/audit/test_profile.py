@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mla_contract import profiles
-from mla_contract.audit.diff import Change, Kind, diff_profiles
+from mla_contract.audit.diff import Change, ChangeKind, diff_profiles
 from mla_contract.audit.profile import fields_of, profile_tree, render_profile
 from mla_contract.audit.project import open_project
 from mla_contract.audit.source.tree import open_tree
@@ -133,7 +133,7 @@ def test_diff_read_that_loses_its_condition_is_breaking() -> None:
 
 def test_change_is_one_line_and_json() -> None:
     """A change says its kind, subject, detail and place."""
-    change = Change(Kind.NEW_READ, "prefill", "read by forward", "m.py:7")
+    change = Change(ChangeKind.NEW_READ, "prefill", "read by forward", "m.py:7")
     assert str(change) == "breaking: new-required-read: prefill: read by forward  (m.py:7)"
     assert change.as_json()["breaking"] is True
 

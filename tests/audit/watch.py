@@ -13,9 +13,9 @@ Standard library only: processes load it by path. What it reports, each as ``kin
 
 from __future__ import annotations
 
-import _symtable
 import ast
 import builtins
+import importlib
 import os
 import sys
 import threading
@@ -56,8 +56,9 @@ class Watch:
 
     def start(self) -> None:
         """Watch this process from now on."""
-        builtins.compile = self._compile(builtins.compile)  # type: ignore[assignment]
-        _symtable.symtable = self._symtable(_symtable.symtable)  # type: ignore[assignment]
+        builtins.compile = self._compile(builtins.compile)
+        symtables: Any = importlib.import_module("_symtable")
+        symtables.symtable = self._symtable(symtables.symtable)
         sys.addaudithook(self._hook)
 
     def stop(self) -> None:

@@ -75,33 +75,33 @@ def difference(left: FunctionNode, right: FunctionNode) -> Difference:
         left: A function.
         right: Another.
     """
-    sides = [list(_statements(node)) for node in (left, right)]
-    longest = max(map(len, sides))
+    mine, theirs = list(_statements(left)), list(_statements(right))
+    longest = max(len(mine), len(theirs))
     if longest > MAX_STATEMENTS:
         return Difference(reason=f"{longest} statements are more than {MAX_STATEMENTS}")
-    renamed = _renamed(*sides, set(local_names(left)), set(local_names(right)))
-    matcher = _matcher([s.key(renamed) for s in sides[0]], [s.tokens for s in sides[1]])
+    renamed = _renamed(mine, theirs, set(local_names(left)), set(local_names(right)))
+    matcher = _matcher([s.key(renamed) for s in mine], [s.tokens for s in theirs])
     only: tuple[list[str], list[str]] = ([], [])
     for tag, i, j, k, m in matcher.get_opcodes():
         if tag != "equal":
-            only[0].extend(s.text for s in sides[0][i:j])
-            only[1].extend(s.text for s in sides[1][k:m])
+            only[0].extend(s.text for s in mine[i:j])
+            only[1].extend(s.text for s in theirs[k:m])
     return Difference(tuple(only[0]), tuple(only[1]))
 
 
-def _renamed(left: list[_Statement], right: list[_Statement], mine: set[str], theirs: set[str]) -> dict[str, str]:
+def _renamed(left: list[_Statement], right: list[_Statement], own: set[str], others: set[str]) -> dict[str, str]:
     """Return which local name of the second function each of the first stands for.
 
     Statements are aligned with all local names being one, and the aligned ones vote, because a single wrong pair must
     not decide. Each name is given away once: two variables that became one are a difference.
     """
-    blurred = ({name: "" for name in mine}, {name: "" for name in theirs})
+    blurred = ({name: "" for name in own}, {name: "" for name in others})
     matcher = _matcher([s.key(blurred[0]) for s in left], [s.key(blurred[1]) for s in right])
     votes: Counter[tuple[str, str]] = Counter()
     for block in matcher.get_matching_blocks():
         for offset in range(block.size):
             pairs = zip(left[block.a + offset].tokens, right[block.b + offset].tokens, strict=True)
-            votes.update((a, b) for a, b in pairs if a in mine and b in theirs)
+            votes.update((a, b) for a, b in pairs if a in own and b in others)
     renamed: dict[str, str] = {}
     for (a, b), _ in votes.most_common():
         if a not in renamed and b not in renamed.values():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from mla_contract.audit.flow.machine import Machine, Read
+from mla_contract.audit.flow.events import Read
+from mla_contract.audit.flow.machine import Machine
 from mla_contract.audit.flow.values import (
     CONFIG,
     DATA,
     ClassVal,
     Const,
-    External_,
+    ExternalVal,
     FuncVal,
     Lin,
     ModuleVal,
@@ -24,12 +25,12 @@ from mla_contract.audit.flow.values import (
     Unknown,
     Value,
     is_config,
-    value_of_shape,
+    value_of_type,
 )
 from mla_contract.audit.model.classes import ClassInfo, Field
 from mla_contract.audit.model.index import Assigned, External, Function
 from mla_contract.audit.model.module import Module, dotted_name
-from mla_contract.audit.model.types import TypeRef, bindings_for, field_shape, read_annotation
+from mla_contract.audit.model.types import TypeRef, bindings_for, field_type, read_annotation
 
 CONFIG_ATTRIBUTES = frozenset({"dtype", "device", "is_cuda", "ndim", "itemsize", "element_size"})
 TRACKED_ROLES = (Role.METADATA, Role.BATCH)
@@ -46,8 +47,8 @@ class Attributes(Machine):
             return self._of_class(value, attr)
         if isinstance(value, ModuleVal):
             return self.symbol_value(self.index.resolve(value.module, attr), f"{value.module.name}.{attr}")
-        if isinstance(value, External_):
-            return External_(f"{value.name}.{attr}")
+        if isinstance(value, ExternalVal):
+            return ExternalVal(f"{value.name}.{attr}")
         if isinstance(value, SuperVal):
             return self._of_super(value, attr)
         if isinstance(value, Rows):
@@ -95,10 +96,10 @@ class Attributes(Machine):
         method = cls.find_method(attr)
         if field is not None and field.kind == "property" and method is not None:
             if obj.role in (Role.METADATA, Role.BATCH):
-                shape = read_annotation(
+                declared = read_annotation(
                     method[1].returns, method[0].module, method[0], bindings_for(obj.ref, method[0])
                 )
-                return value_of_shape(shape, obj.role, path, config=False)
+                return value_of_type(declared, obj.role, path, config=False)
             return self.enter(Function(method[0].module, method[1], method[0]), obj, [], {})
         if method is not None and field is None:
             return FuncVal(Function(method[0].module, method[1], method[0]), obj)
@@ -109,12 +110,12 @@ class Attributes(Machine):
             constant = class_constant(cls, field)
             if constant is not None:
                 return constant
-        shape = field_shape(obj.ref, field)
+        declared = field_type(obj.ref, field)
         role = obj.role if obj.role in (Role.METADATA, Role.BATCH) else Role.PLAIN
-        value = value_of_shape(shape, role, path, config=config)
-        if role is Role.BATCH and shape.scalar == "int":
+        value = value_of_type(declared, role, path, config=config)
+        if role is Role.BATCH and declared.scalar == "int":
             return Lin(((f"batch.{path}", 1),))
-        if isinstance(value, Obj) and role is Role.METADATA and not shape.optional:
+        if isinstance(value, Obj) and role is Role.METADATA and not declared.optional:
             return replace(value, maybe_none=False)
         return value
 
@@ -152,10 +153,10 @@ class Attributes(Machine):
         if isinstance(symbol, Module):
             return ModuleVal(symbol)
         if isinstance(symbol, External):
-            return External_(f"{symbol.module}.{symbol.name}" if symbol.name else symbol.module)
+            return ExternalVal(f"{symbol.module}.{symbol.name}" if symbol.name else symbol.module)
         if isinstance(symbol, Assigned):
             return Const(symbol.value.value) if isinstance(symbol.value, ast.Constant) else CONFIG
-        return CONFIG if symbol is not None else External_(name)
+        return CONFIG if symbol is not None else ExternalVal(name)
 
     def _report(self, obj: Obj, attr: str, path: str, node: ast.expr, *, missing: bool, defaulted: bool) -> None:
         read = Read(

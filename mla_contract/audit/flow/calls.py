@@ -6,14 +6,15 @@ import ast
 from dataclasses import replace
 
 from mla_contract.audit.flow.conditions import is_metadata_class
+from mla_contract.audit.flow.events import Construct, Guard, Store
 from mla_contract.audit.flow.expressions import Expressions
-from mla_contract.audit.flow.machine import Construct, Frame, Guard, Store
+from mla_contract.audit.flow.machine import Frame
 from mla_contract.audit.flow.values import (
     CONFIG,
     DATA,
     ClassVal,
     Const,
-    External_,
+    ExternalVal,
     FuncVal,
     Obj,
     Role,
@@ -28,7 +29,7 @@ from mla_contract.audit.flow.values import (
     is_config,
     is_tracked,
     join,
-    value_of_shape,
+    value_of_type,
 )
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function
@@ -152,11 +153,11 @@ class Calls(Expressions):
         """Give an unknown value the metadata class that its annotation names."""
         if not isinstance(value, Unknown) or annotation is None:
             return value
-        shape = read_annotation(annotation, function.module, function.owner)
-        if len(shape.refs) == 1 and is_metadata_class(shape.refs[0].cls) and not shape.class_of:
-            return value_of_shape(shape, Role.METADATA, "", config=False)
-        if shape.element is not None and any(is_metadata_class(r.cls) for r in shape.element.refs):
-            return value_of_shape(shape, Role.METADATA, "", config=False)
+        declared = read_annotation(annotation, function.module, function.owner)
+        if len(declared.refs) == 1 and is_metadata_class(declared.refs[0].cls) and not declared.class_of:
+            return value_of_type(declared, Role.METADATA, "", config=False)
+        if declared.element is not None and any(is_metadata_class(r.cls) for r in declared.element.refs):
+            return value_of_type(declared, Role.METADATA, "", config=False)
         return value
 
     def _builtin(self, name: str, node: ast.Call) -> Value | None:
@@ -235,9 +236,9 @@ class Calls(Expressions):
                     self.enter(override, instance, args, kwargs)
             if result != DATA:
                 return result
-            shape = read_annotation(callee.function.node.returns, callee.function.module, callee.function.owner)
-            if any(is_metadata_class(ref.cls) for ref in shape.refs):
-                return value_of_shape(shape, Role.METADATA, "", config=False)
+            declared = read_annotation(callee.function.node.returns, callee.function.module, callee.function.owner)
+            if any(is_metadata_class(ref.cls) for ref in declared.refs):
+                return value_of_type(declared, Role.METADATA, "", config=False)
             return result
         return self._opaque(node, callee, args, kwargs)
 
@@ -257,7 +258,7 @@ class Calls(Expressions):
             owner = self.evaluate(node.func.value)
             if isinstance(owner, Rows):
                 return owner.rows
-        external = callee.name if isinstance(callee, External_) else ""
+        external = callee.name if isinstance(callee, ExternalVal) else ""
         last = external.rpartition(".")[2]
         if last == CONTEXT_GETTER and self.context is not None:
             return Tup((*self.context, DATA, DATA))
@@ -277,17 +278,17 @@ class Calls(Expressions):
             return CONFIG
         if isinstance(callee, FuncVal) and isinstance(callee.bound, Obj) and callee.bound.role is Role.PLAIN:
             return CONFIG
-        if isinstance(callee, External_) and external.startswith("torch."):
+        if isinstance(callee, ExternalVal) and external.startswith("torch."):
             return DATA
         return Unknown(is_config(callee) and all(is_config(v) for v in values))
 
     def _cast(self, node: ast.Call, value: Value) -> Value:
         if isinstance(value, Obj) or not isinstance(value, Unknown):
             return value
-        shape = read_annotation(node.args[0], self.frame.function.module, self.frame.function.owner)
-        if len(shape.refs) == 1:
-            role = Role.METADATA if is_metadata_class(shape.refs[0].cls) else Role.PLAIN
-            return value_of_shape(shape, role, "", config=value.config)
+        declared = read_annotation(node.args[0], self.frame.function.module, self.frame.function.owner)
+        if len(declared.refs) == 1:
+            role = Role.METADATA if is_metadata_class(declared.refs[0].cls) else Role.PLAIN
+            return value_of_type(declared, role, "", config=value.config)
         return value
 
     def _construct(

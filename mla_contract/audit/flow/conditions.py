@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mla_contract.audit.flow.machine import Guard, Machine
+from mla_contract.audit.flow.events import Guard
+from mla_contract.audit.flow.machine import Machine
 from mla_contract.audit.flow.values import (
     ClassVal,
     Const,
@@ -29,7 +30,7 @@ NEGATIVE_COMPARES = (ast.Is, ast.LtE, ast.Lt, ast.NotEq, ast.NotIn)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class KnownTruth:
     """What is known of a test.
 
     Attributes:
@@ -84,35 +85,35 @@ def negated(test: ast.expr) -> str:
 class Conditions(Machine):
     """Evaluates tests."""
 
-    def test(self, node: ast.expr) -> Outcome:
+    def test(self, node: ast.expr) -> KnownTruth:
         """Return what is known of a test, reporting the reads in it."""
         if isinstance(node, ast.BoolOp):
             return self._bool_op(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.test(node.operand)
             truth = None if inner.truth is None else not inner.truth
-            return Outcome(truth, inner.config, not inner.capable)
+            return KnownTruth(truth, inner.config, not inner.capable)
         if isinstance(node, ast.Compare):
             return self._compare(node)
         return self.truth_of(self.evaluate(node))
 
-    def truth_of(self, value: Value) -> Outcome:
+    def truth_of(self, value: Value) -> KnownTruth:
         """Return what is known of the truth of a value."""
         if isinstance(value, Const):
-            return Outcome(bool(value.value))
+            return KnownTruth(bool(value.value))
         if isinstance(value, Obj):
             if value.maybe_none:
-                return Outcome(None, value.role not in (Role.METADATA, Role.BATCH))
-            return Outcome(
+                return KnownTruth(None, value.role not in (Role.METADATA, Role.BATCH))
+            return KnownTruth(
                 None if value.ref.cls.find_method("__bool__") or value.ref.cls.find_method("__len__") else True
             )
-        return Outcome(None, is_config(value))
+        return KnownTruth(None, is_config(value))
 
-    def _bool_op(self, node: ast.BoolOp) -> Outcome:
+    def _bool_op(self, node: ast.BoolOp) -> KnownTruth:
         """Evaluate operands in order, each under those before it; report what stays open."""
         conjunction = isinstance(node.op, ast.And)
         saved = dict(self.frame.env)
-        open_outcomes: list[Outcome] = []
+        open_outcomes: list[KnownTruth] = []
         pushed = 0
         settled: bool | None = None
         for operand in node.values:
@@ -132,31 +133,31 @@ class Conditions(Machine):
             self.guards.pop()
         self.restore(saved, node)
         if settled is not None:
-            return Outcome(settled)
+            return KnownTruth(settled)
         if not open_outcomes:
-            return Outcome(conjunction)
+            return KnownTruth(conjunction)
         takes = [o for o in open_outcomes if o.config and o.capable is conjunction]
         if conjunction:
             return (
-                Outcome(None, bool(takes), True)
+                KnownTruth(None, bool(takes), True)
                 if takes
-                else Outcome(None, all(o.config for o in open_outcomes), False)
+                else KnownTruth(None, all(o.config for o in open_outcomes), False)
             )
         if takes:
-            return Outcome(None, True, False)
-        return Outcome(None, all(o.config for o in open_outcomes), True)
+            return KnownTruth(None, True, False)
+        return KnownTruth(None, all(o.config for o in open_outcomes), True)
 
-    def _compare(self, node: ast.Compare) -> Outcome:
+    def _compare(self, node: ast.Compare) -> KnownTruth:
         operands = [self.evaluate(node.left), *(self.evaluate(c) for c in node.comparators)]
         if len(node.ops) != 1:
-            return Outcome(None, all(is_config(v) for v in operands))
+            return KnownTruth(None, all(is_config(v) for v in operands))
         left, right = operands
         op = node.ops[0]
         truth = _decide(op, left, right)
         capable = not isinstance(op, NEGATIVE_COMPARES)
         if isinstance(op, ast.Eq | ast.NotEq) and any(_is_unit(v) for v in operands):
             capable = not capable
-        return Outcome(truth, _settled_by_config(op, left, right), capable)
+        return KnownTruth(truth, _settled_by_config(op, left, right), capable)
 
     def narrow(self, test: ast.expr, truth: bool) -> None:
         """Refine names by the outcome of a test."""

@@ -9,7 +9,7 @@ from mla_contract.audit.flow.values import CONFIG, DATA, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class KeptRun:
     """One run of a function.
 
     Attributes:
@@ -36,11 +36,11 @@ class Memo:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._runs: dict[Hashable, list[Run]] = {}
+        self._runs: dict[Hashable, list[KeptRun]] = {}
 
     def find(
         self, function: Hashable, values: tuple[Value | None, ...], capabilities: frozenset[str], depth: int
-    ) -> Run | None:
+    ) -> KeptRun | None:
         """Return a run that covers this one, or None."""
         config = _config_positions(values)
         for run in self._runs.get((function, _blurred(values)), ()):
@@ -68,7 +68,7 @@ class Memo:
         config = _config_positions(values)
         runs = self._runs.setdefault((function, _blurred(values)), [])
         runs[:] = [run for run in runs if (run.capabilities, run.config) != (capabilities, config)]
-        runs.append(Run(capabilities, config, depth, result))
+        runs.append(KeptRun(capabilities, config, depth, result))
 
 
 def _blurred(values: tuple[Value | None, ...]) -> tuple[Value | None, ...]:

@@ -7,7 +7,7 @@ from enum import Enum
 
 from mla_contract.audit.model.index import Function
 from mla_contract.audit.model.module import Module
-from mla_contract.audit.model.types import Shape, TypeRef
+from mla_contract.audit.model.types import DeclaredType, TypeRef
 
 
 class Role(Enum):
@@ -123,7 +123,7 @@ class ModuleVal:
 
 
 @dataclass(frozen=True, slots=True)
-class External_:
+class ExternalVal:
     """A name from outside the tree, by its dotted name."""
 
     name: str
@@ -149,7 +149,7 @@ Value = (
     | Tup
     | Seq
     | ModuleVal
-    | External_
+    | ExternalVal
     | Special
 )
 
@@ -168,7 +168,7 @@ def is_config(value: Value) -> bool:
         return all(is_config(item) for item in value.items)
     if isinstance(value, Obj):
         return value.role not in (Role.METADATA, Role.BATCH)
-    return isinstance(value, Const | ClassVal | FuncVal | ModuleVal | External_ | SuperVal)
+    return isinstance(value, Const | ClassVal | FuncVal | ModuleVal | ExternalVal | SuperVal)
 
 
 def is_tracked(value: Value) -> bool:
@@ -248,23 +248,23 @@ def combine(left: Lin, right: Lin, sign: int) -> Value:
     return Lin(kept, const) if kept else Const(const)
 
 
-def value_of_shape(shape: Shape, role: Role, path: str, *, config: bool) -> Value:
+def value_of_type(declared: DeclaredType, role: Role, path: str, *, config: bool) -> Value:
     """Return what an annotation says of a value.
 
     Args:
-        shape: The annotation's shape.
+        declared: The annotation.
         role: Role of objects found through it.
         path: Access path of the value.
         config: Whether a scalar found through it stays the same from batch to batch.
     """
-    if shape.class_of and shape.refs:
-        return ClassVal(shape.refs[0])
-    if len(shape.refs) == 1:
-        return Obj(shape.refs[0], role, path, maybe_none=shape.optional, exact=False)
-    if shape.refs:
+    if declared.class_of and declared.refs:
+        return ClassVal(declared.refs[0])
+    if len(declared.refs) == 1:
+        return Obj(declared.refs[0], role, path, maybe_none=declared.optional, exact=False)
+    if declared.refs:
         return Unknown(config)
-    if shape.items:
-        return Tup(tuple(value_of_shape(item, role, f"{path}[]", config=config) for item in shape.items))
-    if shape.element is not None and (shape.element.refs or shape.element.items):
-        return Seq(value_of_shape(shape.element, role, f"{path}[]", config=config))
+    if declared.items:
+        return Tup(tuple(value_of_type(item, role, f"{path}[]", config=config) for item in declared.items))
+    if declared.element is not None and (declared.element.refs or declared.element.items):
+        return Seq(value_of_type(declared.element, role, f"{path}[]", config=config))
     return Unknown(config)

@@ -14,7 +14,7 @@ from mla_contract.audit.source import UnreadableSource
 from mla_contract.audit.source.tree import SourceTree
 
 if TYPE_CHECKING:
-    from mla_contract.audit.model.types import Shape, TypeRef
+    from mla_contract.audit.model.types import DeclaredType, TypeRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class ModuleIndex:
         self._generators: dict[int, bool] = {}
         self._listed: dict[str, tuple[ClassInfo, ...]] = {}
         self.type_params: dict[ClassInfo, tuple[str, ...]] = {}
-        self.shapes: dict[tuple[TypeRef, ClassInfo, str], Shape] = {}
+        self.field_types: dict[tuple[TypeRef, ClassInfo, str], DeclaredType] = {}
         self._containing: dict[tuple[tuple[bytes, ...], bytes], tuple[Module, ...]] = {}
 
     def names(self) -> Iterable[str]:

@@ -63,7 +63,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class WorkspaceOperation:
     """A function with a profiling branch: what it reserves there, and what it asks for afterwards."""
 
     function: Function
@@ -72,7 +72,7 @@ class Operation:
     used: tuple[Request, ...]
 
 
-def find_operations(index: ModuleIndex) -> Iterator[Operation]:
+def find_operations(index: ModuleIndex) -> Iterator[WorkspaceOperation]:
     """Yield the operations that return early without metadata and reserve workspace before they do."""
     for name in sorted(_modules(index)):
         module = index.get(name)
@@ -85,7 +85,7 @@ def find_operations(index: ModuleIndex) -> Iterator[Operation]:
                     reserved = _collect(index, function, before, statement.body)
                     used = _collect(index, function, before, function.node.body[position + 1 :])
                     if any(r.managed for r in reserved) or any(r.managed for r in used):
-                        yield Operation(function, statement, tuple(reserved), tuple(used))
+                        yield WorkspaceOperation(function, statement, tuple(reserved), tuple(used))
                     break
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mla_contract.audit.aiter.absence import optional_imports
 from mla_contract.audit.aiter.calls import CallSite, call_sites
-from mla_contract.audit.aiter.reach import reached_functions
+from mla_contract.audit.aiter.optional_imports import optional_imports
+from mla_contract.audit.aiter.reached_functions import reached_functions
 from mla_contract.audit.aiter.signatures import annotated_kinds, bind, read_signature
 from mla_contract.audit.aiter.sources import AiterSources
 from mla_contract.audit.aiter.targets import Target, Targets

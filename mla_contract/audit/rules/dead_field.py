@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mla_contract.audit.drift.declarations import declared_names, metadata_family
-from mla_contract.audit.drift.readers import Readers
+from mla_contract.audit.drift.field_readers import Readers
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.model.nodes import text_of
 from mla_contract.audit.rule import Page, Rule

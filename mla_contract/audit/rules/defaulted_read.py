@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mla_contract.audit.drift.declarations import metadata_family
-from mla_contract.audit.drift.reads import Place, names, places
+from mla_contract.audit.drift.read_places import ReadPlace, names, places
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.model.backends import METADATA
 from mla_contract.audit.model.index import Function, module_name
@@ -52,7 +52,7 @@ def check(project: Project) -> Iterator[Finding]:
     yield from _untyped(project, seen)
 
 
-def _typed(place: Place) -> Finding:
+def _typed(place: ReadPlace) -> Finding:
     read = place.read
     wins = not place.having
     classes = place.lacking or place.having

@@ -15,7 +15,7 @@ from mla_contract.audit.policy.allocations import Allocation, allocation, mentio
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
-    from mla_contract.audit.flow.machine import Read
+    from mla_contract.audit.flow.events import Read
     from mla_contract.audit.model.index import Function
     from mla_contract.audit.project import Project
 

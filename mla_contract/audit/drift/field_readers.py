@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mla_contract.audit.drift.reads import all_reads
+from mla_contract.audit.drift.read_places import all_reads
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import module_name
 from mla_contract.audit.model.nodes import walk

@@ -12,7 +12,7 @@ from mla_contract.audit.policy.flags import leaves, operands
 MIN_NAMES = 2
 
 
-def twin_pairs(index: ModuleIndex, functions: Iterable[Function]) -> frozenset[tuple[str, str]]:
+def platform_pairs(index: ModuleIndex, functions: Iterable[Function]) -> frozenset[tuple[str, str]]:
     """Return the pairs of functions that two methods of one class dispatch to, by qualified names, in both orders.
 
     A layer with one ``forward_<platform>`` method a platform is the model: each method names another function.
