@@ -56,12 +56,12 @@ def read_baseline(path: Path) -> tuple[BaselineEntry, ...]:
     except OSError as error:
         raise AuditError(f"--baseline {path}: cannot be read: {error.strerror}", _HELP) from error
     except (ValueError, RecursionError) as error:
-        raise AuditError(f"--baseline {path}: no JSON: {error}", _HELP, expected=_FORM) from error
+        raise AuditError(f"--baseline {path}: not JSON: {error}", _HELP, expected=_FORM) from error
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise AuditError(f"--baseline {path}: no baseline of version {VERSION}", _HELP, expected=_FORM)
+        raise AuditError(f"--baseline {path}: not a baseline of version {VERSION}", _HELP, expected=_FORM)
     entries = document.get("entries")
     if not isinstance(entries, list):
-        raise AuditError(f"--baseline {path}: entries is no list", _HELP, expected=_FORM)
+        raise AuditError(f"--baseline {path}: entries is not a list", _HELP, expected=_FORM)
     return tuple(_entry(path, number, item) for number, item in enumerate(entries))
 
 

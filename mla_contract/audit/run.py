@@ -174,7 +174,7 @@ def _cached_outcome(options: AuditOptions, tree: SourceTree, release: str | None
         try:
             return _Outcome([finding_from_json(item) for item in payload], from_cache=True)
         except (KeyError, TypeError, ValueError):
-            pass  # an entry of another shape is no entry
+            pass  # an entry of another shape counts as absent
     outcome = _outcome(options, tree, release, VerdictCache(root))
     if not outcome.failed:
         results.put(key, [finding_as_json(finding) for finding in outcome.findings])

@@ -130,7 +130,7 @@ def test_audit_output_goes_to_the_file(tree: Path, tmp_path: Path) -> None:
         (["audit", "{tree}", "--release", "0.33.0"], "name one tree"),
         (["audit", "{tree}/nowhere"], "no such file"),
         (["audit", "{tree}/vllm/v1"], "holds no vLLM"),
-        (["audit", "--release", "--x"], "no version"),
+        (["audit", "--release", "--x"], "not a version"),
         (["audit", "{tree}", "--select", "NOPE"], "no such rule"),
         (["audit", "{tree}", "--ignore", "NOPE"], "no such rule"),
         (["audit", "{tree}", "--write-baseline"], "needs a file"),
@@ -189,7 +189,7 @@ def test_audit_baseline_life(tree: Path, tmp_path: Path) -> None:
 def test_audit_baseline_is_not_written_when_the_tool_failed(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an unfinished audit found is no base to compare with."""
+    """What an unfinished audit found cannot be compared with."""
     monkeypatch.setattr(run, "load_rules", lambda: (FAULTY, MISSING))
     path = tmp_path / "baseline.json"
     assert invoke("audit", tree, "--baseline", path, "--write-baseline").exit_code == 2

@@ -167,7 +167,7 @@ def test_resolve_alternatives_prefer_what_the_tree_defines() -> None:
 
 
 def test_get_unparsable_module_is_none() -> None:
-    """A file that does not parse, or is not there, is no module, and the rest of the tree is."""
+    """A file that does not parse, or is not there, is not a module; the rest of the tree is unharmed."""
     index = index_of(bad="def f(:\n", good="x = 1\n")
     assert index.get("vllm.bad") is None
     assert index.get("vllm.none") is None

@@ -166,7 +166,7 @@ def test_result_cache_gives_back_what_was_put(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"payload": [1], "digest": "no"}', "[" * 100_000])
 def test_result_cache_damaged_entry_counts_as_absent(tmp_path: Path, text: str) -> None:
-    """An entry that is cut or changed is no entry."""
+    """An entry that is cut or changed counts as absent."""
     cache = ResultCache(tmp_path)
     cache.put("a", [1])
     (tmp_path / "results" / "a.json").write_text(text)

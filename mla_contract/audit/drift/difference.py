@@ -69,7 +69,7 @@ class _Statement:
 
 
 def difference(left: FunctionNode, right: FunctionNode) -> Difference:
-    """Return the statements that only one of two functions has; a renamed local variable is no difference.
+    """Return the statements that only one of two functions has; a renamed local variable is not a difference.
 
     Args:
         left: A function.

@@ -35,6 +35,8 @@ LENGTHS = (b"_lens", b"query_start_loc")
 
 _DEFINITION = re.compile(rb"def (\w+)\(")
 _SHINGLE = 4
+"""Tokens in a run: two or three match in any two functions, and longer runs make one edit count for too much."""
+
 _SKIPPED = frozenset({"ctx", "kind", "type_comment", "type_params", "decorator_list", "returns", "annotation"})
 
 

@@ -32,6 +32,7 @@ from mla_contract.audit.model.index import Assigned, External, Function
 from mla_contract.audit.model.module import Module, dotted_name
 from mla_contract.audit.model.types import TypeRef, bindings_for, field_type, read_annotation
 
+# What a tensor has of these is chosen once, whatever a batch puts into it; its sizes are not among them.
 CONFIG_ATTRIBUTES = frozenset({"dtype", "device", "is_cuda", "ndim", "itemsize", "element_size"})
 TRACKED_ROLES = (Role.METADATA, Role.BATCH)
 
@@ -68,6 +69,7 @@ class Attributes(Machine):
             return True
         if any((base.qualname, attr) in self.dynamic for base in cls.mro):
             return True
+        # A class without any field is a stand-in that the source fills elsewhere, not one that lacks everything.
         if cls.is_open or not cls.fields:
             return None
         if not obj.exact and any(sub.has_attribute(attr) for sub in self.index.subclasses(cls)):
@@ -78,6 +80,7 @@ class Attributes(Machine):
         tracked = obj.role in TRACKED_ROLES
         path = f"{obj.path}.{attr}".lstrip(".")
         present = self.has_attribute(obj, attr)
+        # Names like __class__ are Python's own and in no class body.
         if tracked and not (attr.startswith("__") and attr.endswith("__")):
             defaulted = default is not None or self.tolerant > 0
             self._report(obj, attr, path, node, missing=present is False, defaulted=defaulted)
@@ -176,7 +179,7 @@ class Attributes(Machine):
 def class_constant(cls: ClassInfo, field: Field) -> Value | None:
     """Return the constant that a class attribute always holds, or None.
 
-    An attribute that any method assigns on self is no constant.
+    An attribute that any method assigns on self is not a constant.
     """
     declared = cls.fields.get(field.name)
     if declared is None or declared.kind != "declared" or not isinstance(declared.default, ast.Constant):

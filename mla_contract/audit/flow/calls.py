@@ -40,6 +40,7 @@ from mla_contract.audit.model.types import TypeRef, read_annotation
 CONTEXT_GETTER = "get_attention_context"
 FORWARD_CONTEXT_GETTER = "get_forward_context"
 TRIVIAL_BODY = 3
+"""Statements up to which a function without arguments is followed, for it may return a constant that decides a test."""
 
 
 class Calls(Expressions):
@@ -85,6 +86,8 @@ class Calls(Expressions):
         names = tuple(sorted(kwargs))
         env = self._closure(function)
         values = (bound, *args, *(kwargs[name] for name in names), *env.values())
+        # Besides the values: how they are passed, which names of an enclosing call are seen, and whether an
+        # AttributeError is caught around the call, since reads count as defaulted there.
         key = (id(function.node), len(args), names, tuple(env), self.tolerant > 0)
         depth, left_out = len(self.stack), self.left_out
         known = self.memo.find(key, values, capabilities, depth)
@@ -94,6 +97,7 @@ class Calls(Expressions):
         if depth >= self.max_depth:
             self.left_out += 1
             return DATA
+        # A recursive call finds this provisional result instead of running for ever.
         self.memo.keep(key, values, capabilities, DATA)
         env.update(self._parameters(function, bound, args, kwargs))
         guards = len(self.guards)
@@ -101,6 +105,7 @@ class Calls(Expressions):
         falls = self.execute(function.node.body)
         frame = self.stack.pop()
         del self.guards[guards:]
+        # What a generator returns is not what its caller iterates over.
         if self.index.is_generator(function):
             result: Value = DATA
         else:
@@ -276,6 +281,7 @@ class Calls(Expressions):
                 return replace(found, maybe_none=True) if isinstance(found, Obj) else found
         if isinstance(callee, Unknown) and callee.config:
             return CONFIG
+        # Methods of objects that outlive a step mostly answer from the configuration.
         if isinstance(callee, FuncVal) and isinstance(callee.bound, Obj) and callee.bound.role is Role.PLAIN:
             return CONFIG
         if isinstance(callee, ExternalVal) and external.startswith("torch."):

@@ -26,6 +26,7 @@ from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.nodes import text_of
 from mla_contract.audit.model.types import TypeRef
 
+# "is not None", "> 1" and "in" ask for something that somebody turned on; these ask for its absence.
 NEGATIVE_COMPARES = (ast.Is, ast.LtE, ast.Lt, ast.NotEq, ast.NotIn)
 
 
@@ -131,11 +132,14 @@ class Conditions(Machine):
                 pushed += 1
         for _ in range(pushed):
             self.guards.pop()
+        # What the operands narrowed holds for one outcome only; whoever takes a branch narrows again.
         self.restore(saved, node)
         if settled is not None:
             return KnownTruth(settled)
         if not open_outcomes:
             return KnownTruth(conjunction)
+        # One operand that takes a capability makes the conjunction take it. A disjunction takes it where it fails: all
+        # of its operands do then, that one included.
         takes = [o for o in open_outcomes if o.config and o.capable is conjunction]
         if conjunction:
             return (
@@ -190,6 +194,7 @@ class Conditions(Machine):
             return
         target = targets[0]
         if isinstance(value, Obj):
+            # A test for an unrelated class is left alone: the object may be of a class that derives from both.
             if target.is_subclass_of(value.ref.cls) and target is not value.ref.cls:
                 self.frame.env[name] = replace(value, ref=TypeRef(target), maybe_none=False, exact=False)
             else:

@@ -83,6 +83,7 @@ def run_layer(index: ModuleIndex, backend: Backend, built: BuilderRun, entries: 
     metadata = Obj(backend.metadata, Role.METADATA, values=values)
     impl = Obj(TypeRef(backend.impl), Role.IMPL)
     parts = (("attn_backend", ClassVal(TypeRef(backend.cls))), ("impl", impl))
+    # One memo for all entry points of a backend: the layer, the op it registers and the wrapper around it meet again.
     memo = Memo()
     for entry in entries:
         bound = Obj(TypeRef(entry.layer), Role.LAYER, values=parts)

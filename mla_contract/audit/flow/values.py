@@ -157,7 +157,10 @@ DATA = Unknown(config=False)
 CONFIG = Unknown(config=True)
 
 MAX_NESTING = 8
-"""How deep values are followed into one another; each level may double what there is to compare."""
+"""How deep values are followed into one another; each level may double what there is to compare.
+
+A record, its prefill part, a list of chunks and a chunk are four levels.
+"""
 
 
 def is_config(value: Value) -> bool:
@@ -167,6 +170,7 @@ def is_config(value: Value) -> bool:
     if isinstance(value, Tup):
         return all(is_config(item) for item in value.items)
     if isinstance(value, Obj):
+        # Layers, impls and builders live as long as the process does; metadata and batches are new at every step.
         return value.role not in (Role.METADATA, Role.BATCH)
     return isinstance(value, Const | ClassVal | FuncVal | ModuleVal | ExternalVal | SuperVal)
 
@@ -188,17 +192,23 @@ def join(left: Value, right: Value) -> Value:
         return left
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Obj):
+            # Metadata met by something unknown stays metadata: the unknown side is mostly a value that was lost on the
+            # way, and giving the object up would hide every read behind this point. What is known of its fields holds
+            # on one side only, so that goes.
             if one.role is Role.METADATA and (other is Special.METADATA_MAP or isinstance(other, Unknown)):
                 return replace(one, values=())
             if other == Const(None):
                 return replace(one, maybe_none=True)
     if isinstance(left, Obj) and isinstance(right, Obj):
         if left.ref == right.ref:
+            # A value of a field may decide a later test, so it has to hold on both sides.
             values = tuple(pair for pair in left.values if pair in right.values)
             return replace(left, maybe_none=left.maybe_none or right.maybe_none, values=values)
         for one, other in ((left, right), (right, left)):
             if one.ref.cls.is_subclass_of(other.ref.cls):
+                # The base stands for both, and no longer says that an attribute is missing: the subclass may have it.
                 return replace(other, maybe_none=left.maybe_none or right.maybe_none, values=(), exact=False)
+    # Displays of one length keep their positions, for they are unpacked behind the branches that made them.
     if isinstance(left, Tup) and isinstance(right, Tup) and len(left.items) == len(right.items):
         return Tup(tuple(join(a, b) for a, b in zip(left.items, right.items, strict=True)))
     if isinstance(left, Seq) and isinstance(right, Seq):
@@ -209,6 +219,7 @@ def join(left: Value, right: Value) -> Value:
             for item in other.items:
                 element = join(element, item)
             return Seq(element)
+    # A value is settled by the configuration only if it is on either way; otherwise the test of it is the batch's.
     return Unknown(is_config(left) and is_config(right))
 
 

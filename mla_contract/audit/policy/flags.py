@@ -14,7 +14,10 @@ from mla_contract.audit.model.index import Function, ModuleIndex, module_name
 from mla_contract.audit.model.nodes import walk
 
 MIN_SHARED_WORDS = 2
+"""One word in common, such as "gather", is shared by calls that do different work."""
+
 SHARED_PART = 0.75
+"""Names of one operation differ by a suffix: one word more, as in cp_gather_indexer_k_quant_cache_triton."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from mla_contract.audit.model.nodes import walk
 from mla_contract.audit.policy.flags import leaves, operands
 
 MIN_NAMES = 2
+"""A module that names fewer of the functions cannot dispatch between two of them."""
 
 
 def platform_pairs(index: ModuleIndex, functions: Iterable[Function]) -> frozenset[tuple[str, str]]:

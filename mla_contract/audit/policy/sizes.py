@@ -22,7 +22,10 @@ ITEM_BYTES = {
     "bool": 1,
 }
 MAX_DEPTH = 12
+"""Names within names that are replaced; a chain of assignments that is longer belongs to a loop."""
+
 MAX_NODES = 80
+"""Size from which an expression is left as it is: replacing names doubles it at each level, and nobody reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def quantity(name: str) -> Size:
 
 
 def size_of(node: ast.expr, *, at_most: bool = False) -> Size:
-    """Return an integer expression, its local names resolved, as a size; what is no sum or product is a quantity.
+    """Return an integer expression, its local names resolved, as a size; anything but a sum or a product is a quantity.
 
     Args:
         node: The expression.

@@ -16,6 +16,7 @@ from mla_contract.audit.policy.sizes import Names, Size, constant, item_bytes, s
 
 GETTER = "get_simultaneous"
 MAX_DEPTH = 4
+"""Calls within calls from an operation to the manager; those of vLLM 0.26 and 0.33 reach it in two."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ PAGE = Page(
         "sources: a parameter that is not there, a required one that the call does not pass, too many arguments, an "
         "argument that now binds to a parameter of another kind or to another parameter than the one of its own name, "
         "and a function or module that is gone. Imports that the code can do without, old module names that aiter maps "
-        "to new ones, and arguments that it passes only after a look at the signature are no findings."
+        "to new ones, and arguments that it passes only after a look at the signature are not reported."
     ),
     why=(
         "aiter inserts parameters in the middle of signatures, and its releases are not in the order of their version "

@@ -18,8 +18,8 @@ PAGE = Page(
     what=(
         "A metadata class declares a field, and nothing in the tree reads it: no read that the engine followed, "
         "no attribute of that name in the files that name the class, one of its relatives, its builder or its "
-        "backend. Where no other class has a field of that name, a read in any file counts. Writing a field is no "
-        "read."
+        "backend. Where no other class has a field of that name, a read in any file counts. Writing a field is not "
+        "reading it."
     ),
     why=(
         "The builder computes it for nobody at every step, and the next author takes it for part of the contract: "

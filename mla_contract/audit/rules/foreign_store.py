@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PAGE = Page(
     what=(
         "Code outside a metadata class sets an attribute on its instances that neither the class nor a base declares. "
-        "Setting a declared field after construction is no finding."
+        "Setting a declared field after construction is not reported."
     ),
     why=(
         "Only objects that went through that code have the attribute: a copy, dataclasses.replace, a second builder or "

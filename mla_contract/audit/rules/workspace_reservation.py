@@ -23,7 +23,7 @@ PAGE = Page(
         "counterpart in the branch; (b) the counterpart is certainly smaller; (c) the branch reserves as many rows as "
         "the step may have tokens for a buffer that only decodes use; (d) a tensor that grows with the context is "
         "allocated at run time beside the manager. Requests are followed into the functions that an operation calls, "
-        "and compared as products of the operation's own names. What cannot be compared is no finding. The manager "
+        "and compared as products of the operation's own names. What cannot be compared is not reported. The manager "
         "keeps the largest request, so the order of calls and the way they are grouped do not matter."
     ),
     why=(

@@ -63,7 +63,7 @@ def test_difference_one_change_is_one_statement(old: str, new: str, left: str | 
     ],
 )
 def test_difference_renamed_or_annotated_twin_has_none(other: str) -> None:
-    """Names of local variables, annotations, decorators and docstrings are no difference."""
+    """Names of local variables, annotations, decorators and docstrings do not count."""
     assert compared(other) == Difference()
 
 
