@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mla_contract.audit.aiter.sources import AiterSources
 from mla_contract.audit.allow import apply_allows
 from mla_contract.audit.baseline import apply_baseline, read_baseline, write_baseline
 from mla_contract.audit.finding import Finding
+from mla_contract.audit.model.index import module_name
 from mla_contract.audit.output.json import finding_as_json, finding_from_json
 from mla_contract.audit.output.report import Report
+from mla_contract.audit.project import Project, open_project
 from mla_contract.audit.rule import Rule
+from mla_contract.audit.rules import RULES
 from mla_contract.audit.select import Catalogue, selected_codes
 from mla_contract.audit.source import AuditError, SourceProblem
 from mla_contract.audit.source.acquire import Progress, fetch_release, installed_tree, release_of
@@ -25,12 +28,6 @@ from mla_contract.audit.source.syntax import start_syntax_check
 from mla_contract.audit.source.tree import SourceTree, open_tree, overlay
 from mla_contract.audit.source.tree import open_plugin as open_plugin_tree
 from mla_contract.audit.tool_rules import INTERNAL_ERROR, TOOL_RULES, UNREADABLE_SOURCE, tool_finding
-
-if TYPE_CHECKING:
-    from mla_contract.audit.project import Project
-
-Opener = Callable[..., "Project"]
-"""``open_project(tree, release=..., aiter=...)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +72,9 @@ class _Outcome:
     from_cache: bool = False
 
 
-def load_rules() -> tuple[Rule, ...]:
-    """Return the rules of the engine."""
-    from mla_contract.audit.rules import RULES
-
-    return tuple(RULES)
-
-
-def load_opener() -> Opener:
-    """Return the function that opens a project."""
-    from mla_contract.audit.project import open_project
-
-    opener: Opener = open_project
-    return opener
-
-
 def catalogue() -> Catalogue:
     """Return all rules: those of the engine and those about the audit itself."""
-    return Catalogue.of(load_rules(), TOOL_RULES)
+    return Catalogue.of(RULES, TOOL_RULES)
 
 
 def run_audit(options: AuditOptions, *, progress: Progress | None = None) -> Report:
@@ -182,7 +164,7 @@ def _cached_outcome(options: AuditOptions, tree: SourceTree, release: str | None
 
 
 def _key(options: AuditOptions, tree: SourceTree, release: str | None) -> str:
-    parts = [own_digest(), release or "", *(rule.code for rule in load_rules())]
+    parts = [own_digest(), release or "", *(rule.code for rule in RULES)]
     parts += [f"{file.path} {file.digest}" for file in tree.files.values()]
     parts += [f"{problem.path} {problem.line} {problem.reason}" for problem in tree.problems]
     if options.aiter is not None:
@@ -201,8 +183,6 @@ def _outcome(options: AuditOptions, tree: SourceTree, release: str | None, verdi
 
 def parsed_files(project: Project) -> frozenset[str]:
     """Return the paths of the files that the engine has parsed well."""
-    from mla_contract.audit.model.index import module_name
-
     index = project.index
     return frozenset(path for path in index.parsed_paths() if index.get(module_name(path)) is not None)
 
@@ -210,14 +190,14 @@ def parsed_files(project: Project) -> frozenset[str]:
 def _engine_outcome(options: AuditOptions, tree: SourceTree, release: str | None) -> tuple[_Outcome, frozenset[str]]:
     outcome = _Outcome()
     try:
-        project = load_opener()(tree, release=release, aiter=options.aiter)
+        project = open_project(tree, release=release, aiter=options.aiter)
     except AuditError:
         raise
     except Exception as error:  # noqa: BLE001  whatever the engine meets in foreign source, the report says it
         outcome.findings.append(_failure("the engine", error))
         outcome.failed = True
         return outcome, frozenset()
-    for rule in load_rules():
+    for rule in RULES:
         findings, failure = _checked(rule, project)
         outcome.findings += findings
         if failure is not None:

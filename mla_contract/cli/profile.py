@@ -36,12 +36,13 @@ def profile(
 
 def _profile_of(options: AuditOptions) -> dict[str, Any]:
     from mla_contract.audit.profile import profile_tree
-    from mla_contract.audit.run import load_opener, open_source
+    from mla_contract.audit.project import open_project
+    from mla_contract.audit.run import open_source
     from mla_contract.audit.source.acquire import release_of
 
     with download_progress(options) as progress:
         tree = open_source(options, progress=progress)
-    project = load_opener()(tree, release=release_of(tree) or options.release, aiter=None)
+    project = open_project(tree, release=release_of(tree) or options.release, aiter=None)
     document: dict[str, Any] = profile_tree(project)
     return document
 

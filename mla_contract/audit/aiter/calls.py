@@ -10,7 +10,7 @@ from mla_contract.audit.aiter.signatures import Arguments
 from mla_contract.audit.aiter.targets import Target, Targets
 from mla_contract.audit.model.index import Function
 from mla_contract.audit.model.module import FunctionNode
-from mla_contract.audit.model.nodes import text_of
+from mla_contract.audit.model.nodes import literal_text, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +146,13 @@ class _Mappings:
         elif isinstance(target, ast.Name) and target.id in self.sure:
             self.open.add(target.id)
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and target.value.id in self.sure:
-            if isinstance(target.slice, ast.Constant):
-                if test is None:
-                    self.sure[target.value.id][str(target.slice.value)] = value
-                else:
-                    self._add(target.value.id, str(target.slice.value), test)
-            else:
+            key = literal_text(target.slice)
+            if key is None:
                 self.open.add(target.value.id)
+            elif test is None:
+                self.sure[target.value.id][key] = value
+            else:
+                self._add(target.value.id, key, test)
 
     def _method(self, node: ast.Call, test: ast.expr | None) -> None:
         func = node.func

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from mla_contract.audit.model.index import Function, ModuleIndex
 from mla_contract.audit.model.module import FunctionNode, Module, imported_names
-from mla_contract.audit.model.nodes import text_of, walk
+from mla_contract.audit.model.nodes import literal_text, text_of, walk
 
 PACKAGE = "aiter"
 SET_ON_SELF = re.compile(r"\bself\.(\w+)\s*=[^=]")
@@ -110,8 +110,9 @@ class Targets:
         if name.rpartition(".")[2] == "import_module" and node.args:
             asked = not isinstance(node.args[0], ast.Constant)
             return tuple(Target(module, optional=asked) for module in _texts(node.args[0], names))
-        if name == "getattr" and len(node.args) >= 2 and isinstance(node.args[1], ast.Constant):
-            found = _member(self.value(node.args[0], names), str(node.args[1].value))
+        attr = literal_text(node.args[1]) if name == "getattr" and len(node.args) >= 2 else None
+        if attr is not None:
+            found = _member(self.value(node.args[0], names), attr)
             return _optional(found) if len(node.args) > 2 else found
         function = self.index.resolve_expr(self.module, node.func) if name else None
         if isinstance(function, Function) and function.module is self.module:

@@ -65,9 +65,7 @@ class Attributes(Machine):
     def has_attribute(self, obj: Obj, attr: str) -> bool | None:
         """Return whether an object has an attribute, None where the source does not tell."""
         cls = obj.ref.cls
-        if cls.has_attribute(attr) or (cls.qualname, attr) in self.dynamic:
-            return True
-        if any((base.qualname, attr) in self.dynamic for base in cls.mro):
+        if cls.has_attribute(attr):
             return True
         # A class without any field is a stand-in that the source fills elsewhere, not one that lacks everything.
         if cls.is_open or not cls.fields:

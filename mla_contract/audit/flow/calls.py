@@ -34,7 +34,7 @@ from mla_contract.audit.flow.values import (
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function
 from mla_contract.audit.model.module import FunctionNode, dotted_name
-from mla_contract.audit.model.nodes import text_of
+from mla_contract.audit.model.nodes import literal_text, text_of
 from mla_contract.audit.model.types import TypeRef, read_annotation
 
 CONTEXT_GETTER = "get_attention_context"
@@ -170,8 +170,8 @@ class Calls(Expressions):
             return self._isinstance(node)
         if name in ("getattr", "hasattr") and len(node.args) >= 2:
             return self._getattr(name, node)
-        if name == "setattr" and len(node.args) == 3 and isinstance(node.args[1], ast.Constant):
-            target = ast.Attribute(node.args[0], str(node.args[1].value), ast.Store())
+        if name == "setattr" and len(node.args) == 3 and (attr := literal_text(node.args[1])) is not None:
+            target = ast.Attribute(node.args[0], attr, ast.Store())
             self.assign(ast.copy_location(target, node), self.evaluate(node.args[2]))
             return Const(None)
         if name == "super":
@@ -211,16 +211,16 @@ class Calls(Expressions):
     def _getattr(self, name: str, node: ast.Call) -> Value:
         value = self.evaluate(node.args[0])
         default = self.evaluate(node.args[2]) if len(node.args) > 2 else None
-        attr = node.args[1]
-        if not isinstance(attr, ast.Constant) or not isinstance(attr.value, str):
+        attr = literal_text(node.args[1])
+        if attr is None:
             return Unknown(is_config(value))
         if name == "hasattr":
             if isinstance(value, Obj):
-                present = self.has_attribute(value, attr.value)
-                self.attribute(value, attr.value, node, default=Const(None))
+                present = self.has_attribute(value, attr)
+                self.attribute(value, attr, node, default=Const(None))
                 return DATA if present is None else Const(present)
             return Unknown(is_config(value))
-        return self.attribute(value, attr.value, node, default=default)
+        return self.attribute(value, attr, node, default=default)
 
     def _call_function(self, callee: FuncVal, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value:
         name = callee.function.node.name

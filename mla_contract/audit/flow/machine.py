@@ -53,7 +53,6 @@ class Machine:
         self.inline_all = False
         self.tolerant = 0
         self.left_out = 0
-        self.dynamic: frozenset[tuple[str, str]] = frozenset()
         self.memo = Memo()
         self.closures: dict[int, tuple[Frame, tuple[str, ...]]] = {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,10 +74,6 @@ class ModuleIndex:
         self.type_params: dict[ClassInfo, tuple[str, ...]] = {}
         self.field_types: dict[tuple[TypeRef, ClassInfo, str], DeclaredType] = {}
         self._containing: dict[tuple[tuple[bytes, ...], bytes], tuple[Module, ...]] = {}
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all modules."""
-        return self._paths.keys()
 
     def parsed_paths(self) -> frozenset[str]:
         """Return the files that were parsed, well or not."""

@@ -30,3 +30,8 @@ def text_of(node: ast.AST) -> str:
         return ast.unparse(node)
     except (ValueError, RecursionError):
         return f"<{type(node).__name__} at {getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}>"
+
+
+def literal_text(node: ast.AST | None) -> str | None:
+    """Return the text that a string literal stands for; None for anything else."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

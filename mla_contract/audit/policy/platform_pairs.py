@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from mla_contract.audit.model.index import Function, ModuleIndex, module_name
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import literal_text, walk
 from mla_contract.audit.policy.flags import leaves, operands
 
 MIN_NAMES = 2
@@ -64,8 +64,7 @@ def _flag(node: ast.expr) -> str:
         and node.func.id == "getattr"
         and len(node.args) > 1
     ):
-        name = node.args[1]
-        return str(name.value) if isinstance(name, ast.Constant) else ""
+        return literal_text(node.args[1]) or ""
     return ""
 
 

@@ -21,6 +21,9 @@ ITEM_BYTES = {
     "int8": 1,
     "bool": 1,
 }
+MAX_NUMBER = 2**63
+"""No tensor has as many elements; numbers of thousands of digits cannot even be written out."""
+
 MAX_DEPTH = 12
 """Names within names that are replaced; a chain of assignments that is longer belongs to a loop."""
 
@@ -78,7 +81,7 @@ def size_of(node: ast.expr, *, at_most: bool = False) -> Size:
         node: The expression.
         at_most: Whether an upper bound will do: a division that rounds down then counts as an exact one.
     """
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) < MAX_NUMBER:
         return constant(int(node.value))
     if isinstance(node, ast.BinOp):
         left, right = size_of(node.left, at_most=at_most), size_of(node.right, at_most=at_most)
@@ -161,7 +164,7 @@ def _rebuilt(node: ast.expr, replacement: Callable[[ast.Name], ast.expr]) -> ast
             parts[field] = value
     base, index = parts.get("value"), parts.get("slice")
     if isinstance(base, ast.Tuple) and isinstance(index, ast.Constant) and isinstance(index.value, int):
-        return base.elts[index.value] if index.value < len(base.elts) else node
+        return base.elts[index.value] if -len(base.elts) <= index.value < len(base.elts) else node
     kind: Callable[..., ast.expr] = type(node)
     return kind(**parts)
 

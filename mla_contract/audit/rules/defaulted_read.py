@@ -12,7 +12,7 @@ from mla_contract.audit.drift.read_places import ReadPlace, names, places
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.model.backends import METADATA
 from mla_contract.audit.model.index import Function, module_name
-from mla_contract.audit.model.nodes import text_of, walk
+from mla_contract.audit.model.nodes import literal_text, text_of, walk
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -109,10 +109,10 @@ def _metadata_getter(node: ast.AST) -> str:
     """Return the field that a getattr or hasattr asks something called metadata for, or nothing."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ARGUMENTS):
         return ""
-    if len(node.args) != _ARGUMENTS[node.func.id] or not isinstance(node.args[1], ast.Constant):
+    if len(node.args) != _ARGUMENTS[node.func.id]:
         return ""
     receiver = text_of(node.args[0]).rpartition(".")[2]
-    return str(node.args[1].value) if "metadata" in receiver else ""
+    return literal_text(node.args[1]) or "" if "metadata" in receiver else ""
 
 
 RULE = Rule("DRF002", "defaulted-read", "drift", Severity.WARNING, PAGE, check)

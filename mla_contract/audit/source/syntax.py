@@ -127,12 +127,6 @@ def start_syntax_check(files: Iterable[SourceFile], *, jobs: int = 2, cache: Ver
     return check
 
 
-def check_syntax(files: Iterable[SourceFile], *, jobs: int = 2) -> tuple[SourceProblem, ...]:
-    """Return the files that Python cannot parse."""
-    with start_syntax_check(files, jobs=jobs) as check:
-        return check.result()
-
-
 def _batches(files: Sequence[SourceFile], number: int) -> Iterator[Sequence[SourceFile]]:
     """Yield runs of files in their order, about ``number`` of them, each with about as many bytes."""
     share = sum(len(file.data) + 1 for file in files) / max(number, 1)
