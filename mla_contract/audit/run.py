@@ -64,7 +64,7 @@ class AuditOptions:
 
 
 @dataclass(slots=True)
-class _Outcome:
+class _RawResult:
     """Findings of the engine and the parser, before exceptions are taken away."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -98,11 +98,11 @@ def run_audit(options: AuditOptions, *, progress: Progress | None = None) -> Rep
         release = release_of(tree)
         if release is None and options.release is not None:
             release = options.release.removeprefix("v")
-        outcome = _cached_outcome(options, tree, release)
-        findings, allowed = apply_allows(outcome.findings, tree.files, everything)
+        result = _cached_result(options, tree, release)
+        findings, allowed = apply_allows(result.findings, tree.files, everything)
     findings = [finding for finding in findings if finding.code in codes or finding.code == INTERNAL_ERROR.code]
     if options.baseline is not None:
-        if writes and not outcome.failed:
+        if writes and not result.failed:
             write_baseline(options.baseline, findings, codes)
         if writes and options.baseline.exists():
             entries = read_baseline(options.baseline)
@@ -117,8 +117,8 @@ def run_audit(options: AuditOptions, *, progress: Progress | None = None) -> Rep
         files=len(tree.files),
         allowed=allowed,
         baselined=known,
-        failed=outcome.failed,
-        from_cache=outcome.from_cache,
+        failed=result.failed,
+        from_cache=result.from_cache,
     )
 
 
@@ -146,21 +146,21 @@ def open_source(options: AuditOptions, *, progress: Progress | None = None) -> S
 _SOURCES = "one of PATH, --release X.Y.Z, --installed"
 
 
-def _cached_outcome(options: AuditOptions, tree: SourceTree, release: str | None) -> _Outcome:
+def _cached_result(options: AuditOptions, tree: SourceTree, release: str | None) -> _RawResult:
     if not options.use_cache:
-        return _outcome(options, tree, release, None)
+        return _fresh_result(options, tree, release, None)
     root = cache_root(options.cache_dir)
     results = ResultCache(root)
     key = _key(options, tree, release)
     if (payload := results.get(key)) is not None:
         try:
-            return _Outcome([finding_from_json(item) for item in payload], from_cache=True)
+            return _RawResult([finding_from_json(item) for item in payload], from_cache=True)
         except (KeyError, TypeError, ValueError):
             pass  # an entry of another shape counts as absent
-    outcome = _outcome(options, tree, release, VerdictCache(root))
-    if not outcome.failed:
-        results.put(key, [finding_as_json(finding) for finding in outcome.findings])
-    return outcome
+    result = _fresh_result(options, tree, release, VerdictCache(root))
+    if not result.failed:
+        results.put(key, [finding_as_json(finding) for finding in result.findings])
+    return result
 
 
 def _key(options: AuditOptions, tree: SourceTree, release: str | None) -> str:
@@ -172,13 +172,15 @@ def _key(options: AuditOptions, tree: SourceTree, release: str | None) -> str:
     return digest_of(parts)
 
 
-def _outcome(options: AuditOptions, tree: SourceTree, release: str | None, verdicts: VerdictCache | None) -> _Outcome:
+def _fresh_result(
+    options: AuditOptions, tree: SourceTree, release: str | None, verdicts: VerdictCache | None
+) -> _RawResult:
     with start_syntax_check(tree.files.values(), jobs=options.jobs, cache=verdicts) as syntax:
-        outcome, parsed = _engine_outcome(options, tree, release)
+        result, parsed = _engine_result(options, tree, release)
         unparsable = syntax.result(parsed)
-    outcome.findings += [_problem_finding(problem) for problem in (*tree.problems, *unparsable)]
-    outcome.findings = list(dict.fromkeys(outcome.findings))
-    return outcome
+    result.findings += [_problem_finding(problem) for problem in (*tree.problems, *unparsable)]
+    result.findings = list(dict.fromkeys(result.findings))
+    return result
 
 
 def parsed_files(project: Project) -> frozenset[str]:
@@ -187,23 +189,23 @@ def parsed_files(project: Project) -> frozenset[str]:
     return frozenset(path for path in index.parsed_paths() if index.get(module_name(path)) is not None)
 
 
-def _engine_outcome(options: AuditOptions, tree: SourceTree, release: str | None) -> tuple[_Outcome, frozenset[str]]:
-    outcome = _Outcome()
+def _engine_result(options: AuditOptions, tree: SourceTree, release: str | None) -> tuple[_RawResult, frozenset[str]]:
+    result = _RawResult()
     try:
         project = open_project(tree, release=release, aiter=options.aiter)
     except AuditError:
         raise
     except Exception as error:  # noqa: BLE001  whatever the engine meets in foreign source, the report says it
-        outcome.findings.append(_failure("the engine", error))
-        outcome.failed = True
-        return outcome, frozenset()
+        result.findings.append(_failure("the engine", error))
+        result.failed = True
+        return result, frozenset()
     for rule in RULES:
         findings, failure = _checked(rule, project)
-        outcome.findings += findings
+        result.findings += findings
         if failure is not None:
-            outcome.findings.append(failure)
-            outcome.failed = True
-    return outcome, parsed_files(project)
+            result.findings.append(failure)
+            result.failed = True
+    return result, parsed_files(project)
 
 
 def _checked(rule: Rule, project: Any) -> tuple[Sequence[Finding], Finding | None]:
