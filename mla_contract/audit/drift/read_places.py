@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mla_contract.audit.flow.machine import Events, Read
+    from mla_contract.audit.flow.events import Events, Read
     from mla_contract.audit.model.classes import ClassInfo
     from mla_contract.audit.project import Project
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadPlace:
     """One read in the source, with the classes that are read there.
 
     Attributes:
@@ -40,7 +40,7 @@ def all_reads(project: Project) -> Iterator[Read]:
         yield from events.reads
 
 
-def places(project: Project, *, defaulted: bool | None = None) -> list[Place]:
+def places(project: Project, *, defaulted: bool | None = None) -> list[ReadPlace]:
     """Return the reads by place.
 
     Args:
@@ -55,12 +55,12 @@ def places(project: Project, *, defaulted: bool | None = None) -> list[Place]:
     return [_place(project, *found[key]) for key in sorted(found)]
 
 
-def _place(project: Project, read: Read, holders: dict[ClassInfo, bool]) -> Place:
+def _place(project: Project, read: Read, holders: dict[ClassInfo, bool]) -> ReadPlace:
     groups: dict[str, list[ClassInfo]] = {"having": [], "stored": [], "lacking": []}
     for cls, missing in holders.items():
         stored = any((base, read.attr) in project.dynamic for base in cls.mro) and not cls.has_attribute(read.attr)
         groups["stored" if stored else "lacking" if missing else "having"].append(cls)
-    return Place(read, **{name: tuple(classes) for name, classes in groups.items()})
+    return ReadPlace(read, **{name: tuple(classes) for name, classes in groups.items()})
 
 
 def names(classes: tuple[ClassInfo, ...], limit: int = 3) -> str:

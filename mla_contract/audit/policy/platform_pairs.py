@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from mla_contract.audit.model.index import Function, ModuleIndex, module_name
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import literal_text, walk
 from mla_contract.audit.policy.flags import leaves, operands
 
 MIN_NAMES = 2
+"""A module that names fewer of the functions cannot dispatch between two of them."""
 
 
-def twin_pairs(index: ModuleIndex, functions: Iterable[Function]) -> frozenset[tuple[str, str]]:
+def platform_pairs(index: ModuleIndex, functions: Iterable[Function]) -> frozenset[tuple[str, str]]:
     """Return the pairs of functions that two methods of one class dispatch to, by qualified names, in both orders.
 
     A layer with one ``forward_<platform>`` method a platform is the model: each method names another function.
@@ -63,8 +64,7 @@ def _flag(node: ast.expr) -> str:
         and node.func.id == "getattr"
         and len(node.args) > 1
     ):
-        name = node.args[1]
-        return str(name.value) if isinstance(name, ast.Constant) else ""
+        return literal_text(node.args[1]) or ""
     return ""
 
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mla_contract.audit.drift.reads import all_reads
+from mla_contract.audit.drift.read_places import all_reads
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import module_name
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import literal_text, walk
 
 if TYPE_CHECKING:
     from mla_contract.audit.project import Project
@@ -102,9 +102,9 @@ def _attribute_reads(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             if isinstance(node.ctx, ast.Load) and not own:
                 yield node.attr, node
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
-            key = node.args[1] if len(node.args) > 1 else None
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield key.value, node
+            name = literal_text(node.args[1]) if len(node.args) > 1 else None
+            if name is not None:
+                yield name, node
 
 
 def _outermost(cls: ClassInfo) -> ClassInfo:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from mla_contract.audit.model.index import Function, ModuleIndex, module_name
 from mla_contract.audit.model.module import Module
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import literal_text, walk
 
 PACKAGE = b"aiter"
 IMPORTS = (b"from aiter", b"import aiter", b'"aiter.', b"'aiter.")
@@ -98,10 +98,10 @@ def _registrations(module: Module, operations: dict[str, set[str]]) -> None:
         if not isinstance(node, ast.Call):
             continue
         keywords = {k.arg: k.value for k in node.keywords}
-        name = keywords.get("op_name")
+        name = literal_text(keywords.get("op_name"))
         function = keywords.get("op_func")
-        if isinstance(name, ast.Constant) and isinstance(function, ast.Name):
-            operations.setdefault(str(name.value), set()).add(function.id)
+        if name is not None and isinstance(function, ast.Name):
+            operations.setdefault(name, set()).add(function.id)
 
 
 def _add(found: dict[tuple[str, int], Function], functions: Iterator[Function] | list[Function]) -> None:
