@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from jaxtyping import Int32
     from torch import Tensor
 
+    from mla_contract.contract.schema.residence import Device, Host
+
 
 class Small(Protocol):
     """A Protocol of the test's own."""
@@ -199,11 +201,33 @@ def test_fast_path_agrees_with_models_on_every_planted_fault(kind: str) -> None:
 
 
 def test_specs_tell_host_from_device() -> None:
-    """Residence follows from the member's name and docstring."""
+    """Residence follows from the declared type."""
     residence = {name: field.residence for name, field in specs_of(CommonBatch).items()}
     assert residence["query_start_loc"] == residence["seq_lens"] == "device"
     assert residence["query_start_loc_cpu"] == residence["seq_lens_cpu_upper_bound"] == "host"
     assert residence["num_reqs"] is None
+
+
+def test_specs_residence_follows_the_type_not_the_words() -> None:
+    """A docstring that speaks of the host, and a name that ends in _cpu, say nothing; the type alone does."""
+
+    class Misleading(Protocol):
+        @property
+        def lens_cpu(self) -> Device[Int32[Tensor, "num_reqs"]]:
+            """Host copy of the lengths."""
+            ...
+
+        @property
+        def lens(self) -> Host[Int32[Tensor, "num_reqs"]]:
+            """Lengths; the copy on the device is elsewhere."""
+            ...
+
+        @property
+        def either(self) -> Int32[Tensor, "num_reqs"]:
+            """A host copy on the host."""
+            ...
+
+    assert [field.residence for field in specs_of(Misleading).values()] == ["device", "host", None]
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_choke_point_of_none_says_nothing(line: str, monkeypatch: pytest.MonkeyP
 def test_choke_point_of_other_attention_is_left_alone(
     line: str, backend: Any, spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Metadata that is no MLA's is not checked, whatever fields it has."""
+    """Metadata that is not MLA's is not checked, whatever fields it has."""
     bench = Bench(line, monkeypatch, backend, spec)
     subject = made(Kind.INDEXER, broken=True)
     with validating("error"):

@@ -106,7 +106,7 @@ def test_check_metadata_of_frozen_subclass_and_properties() -> None:
 
 
 def test_report_names_what_was_not_decided() -> None:
-    """Without a batch most clauses are skipped, each with its reason; silence is no pass."""
+    """Without a batch most clauses are skipped, each with its reason; silence is not a pass."""
     made = subject()
     alone = report_metadata(made.metadata)
     full = report_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=Level.VALUES)

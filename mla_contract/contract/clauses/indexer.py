@@ -116,7 +116,7 @@ def check_requires_padding(step: StepContext) -> Found:
         return FINE
     axes = {"num_decode_rows": rows, "num_decode_tokens": tokens}
     got = f"False with {rows} rows of {width}"
-    return (Breach(f"{step.name}.decode.requires_padding", "tokens are no rectangle", "True", got, axes),)
+    return (Breach(f"{step.name}.decode.requires_padding", "tokens are not a rectangle", "True", got, axes),)
 
 
 @clause(

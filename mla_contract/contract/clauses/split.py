@@ -216,7 +216,7 @@ def check_padding_is_decode(step: StepContext) -> Found:
 
 @clause(
     "MLA237",
-    "The shared split is maximal: the first prefill is no decode. Demanded only of backends that declare it.",
+    "The shared split is maximal: the first prefill is not a decode. Demanded only of backends that declare it.",
     needs=(
         COUNTS,
         START_LOC,

@@ -197,7 +197,7 @@ def test_native_rows_aligned_left_with_wrong_element_are_reported(place: tuple[i
 
 
 def test_native_global_rows_aligned_left_with_local_lengths_are_reported() -> None:
-    """Local lengths in place of global ones are no alignment."""
+    """Local lengths in place of global ones are not an alignment."""
     made = subject("indexer", replace(DCP, decode_threshold=3), **RAGGED)
     _align_left(made)
     made.metadata.decode.global_seq_lens = made.metadata.decode.seq_lens
