@@ -10,12 +10,12 @@ from mla_contract.contract.schema.aiter import AiterSparseMetadata
 from mla_contract.contract.schema.batch import CommonBatch
 from mla_contract.contract.schema.core import MLAMetadata
 from mla_contract.contract.schema.indexer import IndexerMetadata
+from mla_contract.contract.schema.residence import DEVICE
 from mla_contract.contract.schema.sparse import SparseMLAMetadata
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.structure.faults import CODE_OF
 from mla_contract.contract.structure.shapes import best_option
 from mla_contract.contract.structure.specs import (
-    DEVICE,
     FieldSpec,
     ListSpec,
     RecordSpec,

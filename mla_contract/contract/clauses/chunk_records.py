@@ -9,7 +9,7 @@ import numpy as np
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
 from mla_contract.contract.clauses.context import context_path, planned_context
 from mla_contract.contract.clauses.need import CHUNK_RECORDS, CONTEXT, READABLE_SHAPE, Need
-from mla_contract.contract.clauses.owners import offsets, repeats_rows
+from mla_contract.contract.clauses.owners import equal, offsets, repeats_rows
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.host import host
 
@@ -143,7 +143,7 @@ def check_padded_offsets(step: StepContext) -> Found:
         lens = np.array(chunk.padded_local, np.int64)
         if chunk.padded_cu_seq_lens is not None:
             wanted, got = offsets(lens), host(chunk.padded_cu_seq_lens)
-            if not np.array_equal(got, wanted):
+            if not equal(got, wanted):
                 path = context_path(step, chunk.field_path("padded_local_cu_seq_lens"))
                 return (Breach(path, "not the sums of padded local lengths", str(wanted[:5]), str(got[:5])),)
         if chunk.padded_token_to_seq is not None:
@@ -157,7 +157,7 @@ def check_padded_offsets(step: StepContext) -> Found:
 
 def _differs(path: str, message: str, got: Any, wanted: Any) -> Found:
     """Return the breach at the first element that differs."""
-    if np.array_equal(got, wanted):
+    if equal(got, wanted):
         return FINE
     if len(got) != len(wanted):
         return (Breach(path, message, f"{len(wanted)} lengths", str(len(got))),)

@@ -7,7 +7,7 @@ import numpy as np
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
 from mla_contract.contract.clauses.indexer_chunk import Run, chunks_of, runs_of
 from mla_contract.contract.clauses.need import BATCH, DCP, INDEXER_PREFILL, START_LOC, fact
-from mla_contract.contract.clauses.owners import repeats_rows
+from mla_contract.contract.clauses.owners import equal, repeats_rows
 from mla_contract.contract.clauses.prefill import compare_tables
 from mla_contract.contract.step.context import Ints, StepContext
 from mla_contract.contract.step.host import host, host_ints
@@ -60,7 +60,7 @@ def check_chunk_bounds(step: StepContext) -> Found:
                 ("cu_seqlen_ke", row_start[owner[cut]] + seen[cut]),
             ):
                 got = host_ints(getattr(chunk, name))
-                if not np.array_equal(got, wanted):
+                if not equal(got, wanted):
                     at = int(np.argmax(got != wanted)) if len(got) == len(wanted) else 0
                     path = f"{step.name}.prefill.chunks[{index}].{name}"
                     text = f"{wanted[at]} at token {at}" if len(wanted) else "no token"
@@ -91,7 +91,7 @@ def check_chunk_offsets(step: StepContext) -> Found:
         for index in run.chunks:
             chunk, path = chunks[index], f"{step.name}.prefill.chunks[{index}]"
             wanted, got = np.concatenate([[0], np.cumsum(states)]), host_ints(chunk.cu_seq_lens)
-            if not np.array_equal(got, wanted):
+            if not equal(got, wanted):
                 return (Breach(f"{path}.cu_seq_lens", "not the sums of states", str(wanted[:5]), str(got[:5])),)
             if chunk.total_seq_lens != wanted[-1]:
                 got_text = str(chunk.total_seq_lens)
@@ -158,7 +158,7 @@ def check_local_offsets(step: StepContext) -> Found:
             if chunk.local_cu_seq_lens is None:
                 return (Breach(f"{path}.local_cu_seq_lens", "no local sums under DCP", str(wanted[:5]), "None"),)
             got = host_ints(chunk.local_cu_seq_lens)
-            if not np.array_equal(got, wanted):
+            if not equal(got, wanted):
                 return (Breach(f"{path}.local_cu_seq_lens", "not this rank's part", str(wanted[:5]), str(got[:5])),)
             for name, value in (("local_total_seq_lens", wanted[-1]), ("max_local_total_seq_lens", widest)):
                 if getattr(chunk, name) != value:

@@ -6,7 +6,7 @@ import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
 from mla_contract.contract.clauses.need import CONTEXT, DECODES, READABLE_SHAPE, START_LOC
-from mla_contract.contract.clauses.owners import offsets, repeats_rows
+from mla_contract.contract.clauses.owners import equal, offsets, repeats_rows
 from mla_contract.contract.clauses.prefill import prefill_lens
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.host import host
@@ -30,7 +30,7 @@ def check_context_starts(step: StepContext) -> Found:
     for chunk, starts in zip(view.chunks, step.chunk_starts[0], strict=True):
         wanted = -(-starts // facts.virtual_block) * facts.dcp_interleave if facts.dcp_size > 1 else starts
         got = host(chunk.starts)
-        if np.array_equal(got, wanted):
+        if equal(got, wanted):
             continue
         wrong = np.flatnonzero((got != wanted) & (chunk.sizes > 0))
         if len(wrong):
@@ -58,7 +58,7 @@ def check_context_offsets(step: StepContext) -> Found:
     for chunk in view.chunks:
         path = f"{step.name}.prefill.chunked_context.{chunk.path}"
         wanted, got = offsets(chunk.sizes), host(chunk.cu_seq_lens)
-        if not np.array_equal(got, wanted):
+        if not equal(got, wanted):
             return (Breach(f"{path}.cu_seq_lens", "not the sums of lens", str(wanted[:5]), str(got[:5])),)
         stated = host(chunk.token_to_seq)[: int(wanted[-1])]
         if repeats_rows(stated, chunk.sizes):
@@ -93,7 +93,7 @@ def check_chunk_query_offsets(step: StepContext) -> Found:
             continue
         wanted = offsets(lens[chunk.first : chunk.last])
         got = host(chunk.record.query_start_loc)
-        if not np.array_equal(got, wanted):
+        if not equal(got, wanted):
             path = f"{step.name}.prefill.chunked_context.{chunk.path}.query_start_loc"
             return (Breach(path, "not the offsets of the requests", str(wanted[:5]), str(got[:5])),)
     return FINE

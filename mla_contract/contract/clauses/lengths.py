@@ -6,6 +6,7 @@ import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
 from mla_contract.contract.clauses.need import BATCH, PCP, START_LOC, UPPER_LENS, WHOLE_QUERIES, Need, fact
+from mla_contract.contract.clauses.owners import equal
 from mla_contract.contract.step.context import StepContext, largest, smallest
 from mla_contract.contract.step.host import host, host_ints
 
@@ -26,7 +27,7 @@ def check_copies_agree(step: StepContext) -> Found:
     device, copy = step.device_start_loc, step.start_loc
     path = f"{step.batch_name}.query_start_loc"
     if not step.facts.device_lens_differ:
-        if np.array_equal(device, copy):
+        if equal(device, copy):
             return FINE
         row = int(np.argmax(device != copy))
         return (Breach(path, "differs from its host copy", f"{copy[row]} at entry {row}", str(device[row])),)
@@ -96,7 +97,7 @@ def check_upper_bounds_lens(step: StepContext) -> Found:
     """Check the host bound against the device lengths."""
     upper = step.upper_lens
     lens = step.seq_lens
-    if np.array_equal(upper, lens):
+    if equal(upper, lens):
         return FINE
     path = f"{step.batch_name}.seq_lens_cpu_upper_bound"
     low = np.flatnonzero(upper < lens)

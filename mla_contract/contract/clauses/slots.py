@@ -6,7 +6,7 @@ import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
 from mla_contract.contract.clauses.need import BATCH, DCP, Need, fact
-from mla_contract.contract.step.context import Ints, StepContext, smallest
+from mla_contract.contract.step.context import Ints, StepContext, largest, smallest
 
 STORED_TOKENS = Need("stored tokens: a dummy step has none", lambda step: not step.facts.dummy, settled=True)
 
@@ -39,8 +39,11 @@ def check_slots_distinct(step: StepContext) -> Found:
     stored = slots if lowest >= 0 else slots[slots >= 0]
     if not len(stored):
         return FINE
-    breaks = np.flatnonzero(stored[1:] - stored[:-1] != 1)
-    starts, lasts = np.sort(stored[np.append(0, breaks + 1)]), np.sort(stored[np.append(breaks, len(stored) - 1)])
+    begins = np.ones(len(stored) + 1, np.bool_)
+    begins[1:-1] = stored[1:] != stored[:-1] + 1
+    starts, lasts = stored[begins[:-1]], stored[begins[1:]]
+    starts.sort()
+    lasts.sort()
     if not np.count_nonzero(starts[1:] <= lasts[:-1]):
         return FINE
     stored = np.sort(stored)
@@ -92,10 +95,12 @@ def check_slot_owner(step: StepContext) -> Found:
 def check_live_blocks(step: StepContext) -> Found:
     """Check the ids in [0, ceil(s / block size))."""
     size = step.known.kernel_block_size
-    table, most = step.table, step.facts.num_blocks
+    most = step.facts.num_blocks
+    columns = -(-step.seq_lens // (size * step.facts.dcp_size))
+    # An engine's table is as wide as its longest possible request: what no request of the batch reaches is not read.
+    table = step.table[:, : largest(columns)]
     if table.size and table.min() >= 0 and (most is None or table.max() < most):
         return FINE
-    columns = -(-step.seq_lens // (size * step.facts.dcp_size))
     live = np.arange(table.shape[1]) < columns[:, None]
     wrong = live & ((table < 0) | (table >= most if most is not None else False))
     if not wrong.any():
