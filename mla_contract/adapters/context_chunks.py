@@ -31,7 +31,7 @@ class ContextRule:
     workspace_rows: int
     block_size: int
     parallel: ContextParallel = field(default_factory=ContextParallel)
-    release: str = NEWEST
+    release: str | None = NEWEST
     alignment: int = field(init=False)
 
     def __post_init__(self) -> None:

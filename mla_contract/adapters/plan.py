@@ -56,7 +56,7 @@ class PlanConfig:
     compress_ratio: int = 1
     parallel: ContextParallel = field(default_factory=ContextParallel)
     check_order: bool = True
-    release: str = NEWEST
+    release: str | None = NEWEST
 
     @cached_property
     def split_rule(self) -> SplitRule:

@@ -47,7 +47,7 @@ class SplitRule:
     threshold: int = 1
     require_uniform: bool = False
     treat_short_extends_as_decodes: bool = True
-    release: str = NEWEST
+    release: str | None = NEWEST
 
     def __post_init__(self) -> None:
         behaviour_of(self.release)

@@ -15,6 +15,7 @@ from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel
 from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
+from mla_contract.adapters.release import NEWEST
 from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
 from mla_contract.contract.step.facts import Facts
@@ -41,7 +42,7 @@ class Expectations:
 
     persistent: tuple[str, ...] = ()
     protocol: type | None = None
-    release: str = "0.33"
+    release: str | None = NEWEST
 
 
 class Claims(Protocol):
@@ -58,7 +59,7 @@ class Claims(Protocol):
         ...
 
     @property
-    def release(self) -> str:
+    def release(self) -> str | None:
         """The vLLM release whose plan is wanted."""
         ...
 

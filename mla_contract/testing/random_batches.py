@@ -15,6 +15,7 @@ import numpy as np
 from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel
 from mla_contract.adapters.plan import PlanConfig
+from mla_contract.adapters.release import NEWEST
 from mla_contract.testing.corpus import derived_block_table
 from mla_contract.testing.lowering import Kind, Setup, build
 
@@ -154,7 +155,7 @@ def _setup(chooser: Chooser, kind: Kind, rows: Sequence[Row], split: tuple[int, 
         flatten_decodes=kind is Kind.INDEXER and (len(decode_lens) > 1 or chooser.one([False, True])),
         compress_ratio=ratio,
         parallel=sharing,
-        release=OLD_CONTEXT if old else "0.33",
+        release=OLD_CONTEXT if old else NEWEST,
     )
     all_decodes = kind in (Kind.SPARSE, Kind.AITER) and chooser.one([False, False, True])
     dense = not all_decodes and chooser.one([True, True, False])

@@ -77,7 +77,7 @@ class SparseConfig:
     persistent: bool = False
     max_split_per_batch: int = -1
     with_lse: bool = False
-    release: str = NEWEST
+    release: str | None = NEWEST
 
     def __post_init__(self) -> None:
         faults = {
