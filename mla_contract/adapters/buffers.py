@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.adapters.fault import InvalidBatch, InvalidConfig, SettingFault
 from mla_contract.adapters.field_buffer import MOST_VIEWS, FieldBuffer
 from mla_contract.adapters.fields import FIELDS, Axis, Capacity
 
@@ -59,7 +59,7 @@ class PlanBuffers:
             fields: Names of the fields that are lowered; all by default.
 
         Raises:
-            InvalidBatch: There is no such field.
+            InvalidConfig: There is no such field.
         """
         import torch
 
@@ -67,7 +67,7 @@ class PlanBuffers:
         chosen = [field for field in FIELDS if field.name in wanted]
         if len(chosen) < len(wanted):
             known = sorted(field.name for field in FIELDS)
-            raise InvalidBatch("PlanBuffers.fields", {"expected": f"names among {known}", "got": sorted(wanted)})
+            raise InvalidConfig([SettingFault("PlanBuffers.fields", f"names among {known}", sorted(wanted))])
         sizes = [capacity.rows(field.axis) + field.more_rows for field in chosen]
         nbytes = [rows * np.dtype(field.dtype).itemsize for field, rows in zip(chosen, sizes, strict=True)]
         begins = np.cumsum([0, *(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in nbytes)]).tolist()

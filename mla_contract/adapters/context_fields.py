@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mla_contract.adapters.arrays import Int32Array, Int64Array, sealed
 from mla_contract.adapters.context_layout import local_rows
 from mla_contract.adapters.context_parallel import local_lens_of_ranks
+from mla_contract.adapters.context_rule import ContextRule
+from mla_contract.adapters.equality import compared_by_value
 from mla_contract.adapters.fault import InvalidBatch
 
-if TYPE_CHECKING:
-    from mla_contract.adapters.context_chunks import ContextRule
 
-
+@compared_by_value
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldContextPlan:
     """All chunks as rows of parallel arrays; a cell is one prefill in one chunk.

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mla_contract.adapters.arrays import Int32Array, sealed
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens_of_ranks
-
-if TYPE_CHECKING:
-    from mla_contract.adapters.context_chunks import ContextRule
+from mla_contract.adapters.context_rule import ContextRule
 
 
 class Cut(NamedTuple):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from mla_contract.adapters.arrays import Int32Array, sealed, wide_prefix_sum
 from mla_contract.adapters.context_layout import Cells, Layout, LocalCells, cut_contexts, local_rows
+from mla_contract.adapters.context_rule import ContextRule
+from mla_contract.adapters.equality import compared_by_value
 
-if TYPE_CHECKING:
-    from mla_contract.adapters.context_chunks import ContextRule
 
-
+@compared_by_value
 class ContextChunkPlan(NamedTuple):
     """One chunk: a run of prefills, and the slice of each one's context that is gathered together.
 
@@ -65,6 +65,7 @@ class ContextChunkPlan(NamedTuple):
         return sealed(np.arange(len(self.seq_lens), dtype=np.int32).repeat(self.padded_local_seq_lens))
 
 
+@compared_by_value
 class PackedContextPlan(NamedTuple):
     """All chunks, and the flat arrays that their arrays are views of.
 

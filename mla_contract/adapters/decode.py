@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from mla_contract.adapters.arrays import Int32Array, counting, ones, padded, sealed
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens
-from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.adapters.equality import compared_by_value
+from mla_contract.adapters.fault import InvalidBatch, int_faults, validate_settings
 
 if TYPE_CHECKING:
     from mla_contract.adapters.batch import BatchShape
@@ -38,12 +39,11 @@ class DecodeRule:
     parallel: ContextParallel = field(default_factory=ContextParallel)
 
     def __post_init__(self) -> None:
-        if self.next_n < 1 or self.compress_ratio < 1:
-            got = f"next_n={self.next_n} compress_ratio={self.compress_ratio}"
-            raise InvalidBatch("DecodeRule", {"expected": "next_n >= 1, compress_ratio >= 1", "got": got})
+        validate_settings(int_faults(self, {"next_n": 1, "compress_ratio": 1}))
         self.parallel.in_states(self.compress_ratio)
 
 
+@compared_by_value
 class DecodePlan(NamedTuple):
     """Rows of the decode part; a row is a token when flattened, a request when native.
 

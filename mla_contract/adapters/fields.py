@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.adapters.fault import int_faults, validate_settings
 
 
 class Axis(StrEnum):
@@ -102,10 +102,9 @@ class Capacity:
     span: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.max_num_seqs, self.max_num_batched_tokens, self.next_n, self.span) < 1:
-            raise InvalidBatch("Capacity", {"expected": "sizes of at least 1", "got": self})
-        if self.workspace_rows is not None and self.workspace_rows < 1:
-            raise InvalidBatch("Capacity.workspace_rows", {"expected": "at least 1", "got": self.workspace_rows})
+        least = {"max_num_seqs": 1, "max_num_batched_tokens": 1, "max_capture_size": 0, "next_n": 1}
+        faults = int_faults(self, least | {"max_context_tokens": 0, "span": 1}, {"workspace_rows": 1})
+        validate_settings(faults)
 
     @property
     def max_context_chunks(self) -> int:

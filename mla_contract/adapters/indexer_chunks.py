@@ -10,7 +10,8 @@ import numpy as np
 
 from mla_contract.adapters.arrays import Int32Array, sealed, wide_prefix_sum
 from mla_contract.adapters.context_parallel import ContextParallel
-from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.adapters.equality import compared_by_value
+from mla_contract.adapters.fault import InvalidBatch, int_faults, validate_settings
 
 LOGIT_BYTES = 4
 """Bytes of one float32 logit."""
@@ -33,14 +34,7 @@ class IndexerRule:
     parallel: ContextParallel = field(default_factory=ContextParallel)
 
     def __post_init__(self) -> None:
-        if self.buffer_states < 1 or self.logits_bytes < LOGIT_BYTES or self.compress_ratio < 1:
-            raise InvalidBatch(
-                "IndexerRule",
-                {
-                    "expected": f"buffer_states >= 1, logits_bytes >= {LOGIT_BYTES}, compress_ratio >= 1",
-                    "got": f"{self.buffer_states}, {self.logits_bytes}, {self.compress_ratio}",
-                },
-            )
+        validate_settings(int_faults(self, {"buffer_states": 1, "logits_bytes": LOGIT_BYTES, "compress_ratio": 1}))
         self.parallel.in_states(self.compress_ratio)
 
 
@@ -53,6 +47,7 @@ class ChunkSlice(NamedTuple):
     query_end: int
 
 
+@compared_by_value
 class IndexerChunkPlan(NamedTuple):
     """One chunk: keys of a run of requests, and the query tokens that are scored against them.
 
@@ -94,6 +89,7 @@ class IndexerChunkPlan(NamedTuple):
         return sealed(np.arange(len(self.seq_lens), dtype=np.int32).repeat(self.seq_lens))
 
 
+@compared_by_value
 class IndexerPlan(NamedTuple):
     """All chunks, and the flat arrays that their arrays are views of.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_contract.adapters.arrays import BoolArray, Int32Array
-from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.adapters.fault import InvalidBatch, int_faults, type_faults, validate_settings
 from mla_contract.adapters.release import NEWEST, Behaviour, behaviour_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class SplitRule:
     release: str | None = NEWEST
 
     def __post_init__(self) -> None:
-        behaviour_of(self.release)
+        validate_settings([*int_faults(self, {"threshold": 1}), *type_faults(self, {"release": (str, type(None))})])
 
 
 class Split(NamedTuple):

@@ -127,8 +127,14 @@ def shape_of(rows: Sequence[Row], config: PlanConfig, padding_query: int = 0) ->
     table = derived_block_table(seq_lens, config.block_size, config.parallel.size)
     queries = [row.query for row in rows]
     seen = [query or padding_query for query in queries]
-    options = {"num_actual_tokens": sum(seen), "is_prefilling": flags, "block_table": table}
-    return BatchShape.of(queries, seq_lens, split_query_lens=seen if padding_query else None, **options)
+    return BatchShape.of(
+        queries,
+        seq_lens,
+        num_actual_tokens=sum(seen),
+        is_prefilling=flags,
+        split_query_lens=seen if padding_query else None,
+        block_table=table,
+    )
 
 
 def _setup(chooser: Chooser, kind: Kind, rows: Sequence[Row], split: tuple[int, bool, bool]) -> Setup:

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from mla_contract.adapters.batch import BatchShape
-from mla_contract.adapters.context_chunks import ContextRule, plan_context_chunks
+from mla_contract.adapters.context_chunks import plan_context_chunks
 from mla_contract.adapters.context_fields import FieldContextPlan
 from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens, local_lens_of_ranks
+from mla_contract.adapters.context_rule import ContextRule
 from mla_contract.adapters.decode import DecodeRule
 from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.adapters.indexer_chunks import IndexerRule, split_indexer_chunks
 from mla_contract.adapters.plan import PlanConfig, plan_batch
-from mla_contract.adapters.ragged import start_loc_of
 from mla_contract.adapters.split import Split, SplitRule, split_batch, validate_order
+from tests.adapters.offsets import start_loc_of
 from tests.adapters.test_decode import expand
 
 

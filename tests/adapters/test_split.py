@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mla_contract.adapters.batch import BatchShape
+from mla_contract.adapters.batch import BatchOptions, BatchShape
 from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.adapters.split import OrderClass, Split, SplitRule, order_classes, split_batch, validate_order
 from tests.adapters.scenarios import ORDERS, SPLITS, OrderCase, SplitCase
 from tests.adapters.strategies import ordered_batches
 
 
-def _shape(query_lens: tuple[int, ...] | list[int], context: int = 9, **options: object) -> BatchShape:
+def _shape(query_lens: tuple[int, ...] | list[int], context: int = 9, **options: Unpack[BatchOptions]) -> BatchShape:
     """Return a batch whose live rows all have the same context."""
     return BatchShape.of(query_lens, [query + context if query else 0 for query in query_lens], **options)
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from mla_contract.adapters.batch import BatchShape
-from mla_contract.adapters.context_chunks import ContextRule, plan_context_chunks
+from mla_contract.adapters.context_chunks import plan_context_chunks
 from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens_of_ranks
+from mla_contract.adapters.context_rule import ContextRule
 from mla_contract.adapters.indexer_chunks import IndexerRule, split_indexer_chunks
 from mla_contract.adapters.ragged import map_tokens, token_slots
 from mla_contract.adapters.split import SplitRule, split_batch
