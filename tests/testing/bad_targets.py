@@ -50,11 +50,12 @@ class WrongSplit(ReferenceTarget):
         super().__init__(Kind.DENSE)
 
     def build(self, batch: Any) -> Any:
-        """Return metadata split with a threshold of 0."""
+        """Return metadata split as if every request still computed its prompt."""
         own = self.setup
-        self.setup = replace(own, config=replace(own.config, decode_threshold=0, next_n=1, check_order=False))
+        config = replace(own.config, treat_short_extends_as_decodes=False, check_order=False)
+        self.setup = replace(own, config=config)
         try:
-            return super().build(batch)
+            return super().build(replace(batch, is_prefilling=torch.ones(batch.num_reqs, dtype=torch.bool)))
         finally:
             self.setup = own
 
