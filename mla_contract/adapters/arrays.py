@@ -55,6 +55,14 @@ def ones(length: int) -> Int32Array:
     return sealed(np.ones(length, dtype=INT32))
 
 
+def owners_of(lens: Int32Array) -> Int32Array:
+    """Return the index of the owner of each element, for owners of these lengths: [sum of lens] int32, computed anew.
+
+    Sync: none.
+    """
+    return sealed(counting(len(lens)).repeat(lens))
+
+
 def prefix_sum(lens: NDArray[Any]) -> Int32Array:
     """Return the prefix sum of lengths, with a leading 0.
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_contract.adapters.buffer_fields import FIELDS
+from mla_contract.adapters.capacity import Capacity, RowUnit
 from mla_contract.adapters.fault import InvalidBatch, InvalidConfig, SettingFault
 from mla_contract.adapters.field_buffer import MOST_VIEWS, FieldBuffer
-from mla_contract.adapters.fields import FIELDS, Axis, Capacity
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,11 +69,11 @@ class PlanBuffers:
         if len(chosen) < len(wanted):
             known = sorted(field.name for field in FIELDS)
             raise InvalidConfig([SettingFault("PlanBuffers.fields", f"names among {known}", sorted(wanted))])
-        sizes = [capacity.rows(field.axis) + field.more_rows for field in chosen]
+        sizes = [capacity.rows(field.unit) + field.more_rows for field in chosen]
         nbytes = [rows * np.dtype(field.dtype).itemsize for field, rows in zip(chosen, sizes, strict=True)]
         begins = np.cumsum([0, *(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in nbytes)]).tolist()
         self.capacity, self.num_bytes = capacity, begins.pop()
-        self._most_requests = capacity.rows(Axis.REQUESTS)
+        self._most_requests = capacity.rows(RowUnit.REQUESTS)
         device = torch.device(device)
         self._packed = torch.empty(self.num_bytes, dtype=torch.uint8, device=device)
         self._staging = torch.empty(self.num_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mla_contract.adapters.arrays import Int32Array, Int64Array, sealed
+from mla_contract.adapters.arrays import Int32Array, Int64Array, owners_of, sealed
 from mla_contract.adapters.context_layout import local_rows
 from mla_contract.adapters.context_parallel import local_lens_of_ranks
 from mla_contract.adapters.context_rule import ContextRule
@@ -55,7 +55,7 @@ class FieldContextPlan:
 
     def token_to_seq(self, chunk: int) -> Int32Array:
         """Return the prefill that owns each token of a chunk: [chunk_total_token] int32, computed anew."""
-        return sealed(np.arange(len(self.context_lens), dtype=np.int32).repeat(self.seq_lens[chunk]))
+        return owners_of(self.seq_lens[chunk])
 
 
 def even_chunks(lens: Int32Array, query_start_loc: Int32Array, rule: ContextRule) -> FieldContextPlan:

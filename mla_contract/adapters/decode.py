@@ -15,8 +15,8 @@ from mla_contract.adapters.fault import InvalidBatch, int_faults, validate_setti
 
 if TYPE_CHECKING:
     from mla_contract.adapters.batch import BatchShape
-    from mla_contract.adapters.ragged import TokenMap
     from mla_contract.adapters.split import Split
+    from mla_contract.adapters.tokens import TokenMap
 
 NO_REQUEST = -1
 """Owner of a padding row, which reads no request's block table."""

@@ -12,7 +12,7 @@ from mla_contract.adapters.fault import InvalidBatch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mla_contract.adapters.fields import BufferField
+    from mla_contract.adapters.buffer_fields import BufferField
     from mla_contract.adapters.plan import BatchPlan
 
 MOST_VIEWS = 256

@@ -6,9 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
-from mla_contract.adapters.arrays import Int32Array, sealed, wide_prefix_sum
+from mla_contract.adapters.arrays import Int32Array, owners_of
 from mla_contract.adapters.context_parallel import ContextParallel
 from mla_contract.adapters.equality import compared_by_value
 from mla_contract.adapters.fault import InvalidBatch, int_faults, validate_settings
@@ -86,7 +84,7 @@ class IndexerChunkPlan(NamedTuple):
 
     def token_to_seq(self) -> Int32Array:
         """Return the chunk-local owner of each gathered state: [total_seq_lens] int32, computed anew."""
-        return sealed(np.arange(len(self.seq_lens), dtype=np.int32).repeat(self.seq_lens))
+        return owners_of(self.seq_lens)
 
 
 @compared_by_value
@@ -99,7 +97,6 @@ class IndexerPlan(NamedTuple):
         cu_seqlen_ke: [num_prefill_tokens] int32, over all prefill tokens.
         cu_seq_lens: [num_prefills + runs] int32, prefix sum of each run of requests, run after run.
         local_cu_seq_lens: [num_prefills + runs] int32, the same on this rank; None without sharing.
-        max_prefill_seq_len: Longest prefill, in tokens.
     """
 
     chunks: tuple[IndexerChunkPlan, ...]
@@ -107,15 +104,14 @@ class IndexerPlan(NamedTuple):
     cu_seqlen_ke: Int32Array
     cu_seq_lens: Int32Array
     local_cu_seq_lens: Int32Array | None
-    max_prefill_seq_len: int
 
 
-def split_indexer_chunks(states: Int32Array, query_lens: Int32Array, rule: IndexerRule) -> tuple[ChunkSlice, ...]:
+def slice_runs(state_sums: list[int], query_sums: list[int], rule: IndexerRule) -> tuple[ChunkSlice, ...]:
     """Return runs of requests, each with the longest prefix that fits; a request too wide alone is cut by query tokens.
 
     Args:
-        states: [num_prefills] int32, states of each request.
-        query_lens: [num_prefills] int32, query tokens of each.
+        state_sums: Prefix sum of the prefills' states, one longer than they are.
+        query_sums: That of their query tokens; it may begin at any offset.
         rule: The buffer and the budget.
 
     Returns:
@@ -127,17 +123,6 @@ def split_indexer_chunks(states: Int32Array, query_lens: Int32Array, rule: Index
     Sync: none.
     Source: vLLM 0.32.0 v1/attention/backends/mla/indexer.py, _split_indexer_prefill_chunks; there a request wider than
         the buffer is passed on.
-    """
-    return slice_runs(wide_prefix_sum(states), wide_prefix_sum(query_lens), rule)
-
-
-def slice_runs(state_sums: list[int], query_sums: list[int], rule: IndexerRule) -> tuple[ChunkSlice, ...]:
-    """Return what ``split_indexer_chunks`` does, from prefix sums; those of the queries may begin at any offset.
-
-    Raises:
-        InvalidBatch: One request with query tokens has more states than the buffer.
-
-    Sync: none.
     """
     max_logits = rule.logits_bytes // LOGIT_BYTES
     slices: list[ChunkSlice] = []

@@ -18,9 +18,9 @@ from mla_contract.adapters.equality import compared_by_value
 from mla_contract.adapters.fault import SettingFault, int_faults, type_faults, validate_settings
 from mla_contract.adapters.indexer_chunks import LOGIT_BYTES, IndexerPlan, IndexerRule
 from mla_contract.adapters.indexer_plan import plan_indexer_chunks
-from mla_contract.adapters.ragged import TokenMap, map_tokens, sparse_start_loc, token_slots
 from mla_contract.adapters.release import NEWEST
 from mla_contract.adapters.split import Split, SplitRule, split_batch, validate_order
+from mla_contract.adapters.tokens import TokenMap, map_tokens, sparse_start_loc, token_slots
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ class Expectations:
     release: str | None = NEWEST
 
 
-class Claims(Protocol):
+class ExpectationsLike(Protocol):
     """What ``Expectations`` has; packages that do not depend on this one declare their own."""
 
     @property
@@ -78,7 +78,7 @@ class ConformanceTarget(Protocol):
         ...
 
     @property
-    def expectations(self) -> Claims:
+    def expectations(self) -> ExpectationsLike:
         """What the builder claims besides."""
         ...
 
@@ -95,7 +95,7 @@ Factory = Callable[[], ConformanceTarget]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PreparedStep:
     """One batch as a target gets it, and its shared plan."""
 
     batch: Any
@@ -137,10 +137,10 @@ def plan_config(target: ConformanceTarget) -> PlanConfig:
     )
 
 
-def prepare(spec: BatchSpec, target: ConformanceTarget) -> Step | str:
+def prepare(spec: BatchSpec, target: ConformanceTarget) -> PreparedStep | str:
     """Return the batch in the target's form, in the order that an engine gives it, or why it cannot be planned."""
     planned = _planned(spec, plan_config(target))
-    return planned if isinstance(planned, str) else Step(common_batch(*planned), planned[1])
+    return planned if isinstance(planned, str) else PreparedStep(common_batch(*planned), planned[1])
 
 
 @cache
@@ -227,7 +227,7 @@ CHECKS: Mapping[str, Callable[[Factory, BatchSpec], Verdict]] = MappingProxyType
 """Every check of the suite, by name."""
 
 
-def _judged(target: ConformanceTarget, step: Step, metadata: Any) -> Verdict:
+def _judged(target: ConformanceTarget, step: PreparedStep, metadata: Any) -> Verdict:
     report = report_metadata(
         metadata,
         target.expectations.protocol,
@@ -239,7 +239,7 @@ def _judged(target: ConformanceTarget, step: Step, metadata: Any) -> Verdict:
     return Verdict(report.violations, report=report)
 
 
-def _long_steps(target: ConformanceTarget) -> list[Step]:
+def _long_steps(target: ConformanceTarget) -> list[PreparedStep]:
     """Return the batch with the most tokens and the one with the most decode requests, of those that can be planned."""
     found = []
     for size in (_num_tokens, _num_decodes):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mla_contract.adapters.capacity import Capacity, RowUnit
 from mla_contract.adapters.context_chunks import plan_context_chunks
 from mla_contract.adapters.context_fields import FieldContextPlan
 from mla_contract.adapters.context_layout import local_rows
@@ -14,7 +15,6 @@ from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens, local_lens_of_ranks
 from mla_contract.adapters.context_rule import ContextRule
 from mla_contract.adapters.fault import InvalidBatch, InvalidConfig
-from mla_contract.adapters.fields import Axis, Capacity
 from tests.adapters.offsets import start_loc_of
 from tests.adapters.scenarios import CONTEXTS, ContextCase
 from tests.adapters.strategies import context_lens, context_rules
@@ -125,8 +125,8 @@ def test_context_plan_stays_within_its_capacity(lens: list[int], rule: ContextRu
     )
     plan = _plan(lens, rule)
     assert len(plan.chunks) <= capacity.max_context_chunks
-    assert len(plan.seq_lens) <= capacity.rows(Axis.CONTEXT_CELLS)
-    assert len(plan.cu_seq_lens) <= capacity.rows(Axis.CONTEXT_EDGES)
+    assert len(plan.seq_lens) <= capacity.rows(RowUnit.CONTEXT_CELLS)
+    assert len(plan.cu_seq_lens) <= capacity.rows(RowUnit.CONTEXT_EDGES)
 
 
 @given(context_lens.filter(any), context_rules("0.27"), st.integers(1, 4))

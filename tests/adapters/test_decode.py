@@ -11,8 +11,8 @@ from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens
 from mla_contract.adapters.decode import DecodePlan, DecodeRule, expand_decodes
 from mla_contract.adapters.fault import InvalidBatch, InvalidConfig
-from mla_contract.adapters.ragged import map_tokens
 from mla_contract.adapters.split import SplitRule, split_batch
+from mla_contract.adapters.tokens import map_tokens
 from tests.adapters.scenarios import DECODE_LENS
 from tests.adapters.strategies import ordered_batches
 

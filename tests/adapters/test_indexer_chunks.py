@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens, local_lens_of_ranks
 from mla_contract.adapters.fault import InvalidBatch, InvalidConfig
-from mla_contract.adapters.indexer_chunks import IndexerPlan, IndexerRule, split_indexer_chunks
+from mla_contract.adapters.indexer_chunks import IndexerPlan, IndexerRule
 from mla_contract.adapters.indexer_plan import plan_indexer_chunks
-from mla_contract.adapters.ragged import map_tokens
 from mla_contract.adapters.split import Split, SplitRule, split_batch
+from mla_contract.adapters.tokens import map_tokens
+from tests.adapters.offsets import split_indexer_chunks
 from tests.adapters.scenarios import INDEXER, ChunkCase
 from tests.adapters.strategies import ordered_batches
 

@@ -12,7 +12,7 @@ from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel
 from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.adapters.plan import PlanConfig, plan_batch
-from mla_contract.adapters.ragged import map_tokens, sparse_start_loc, token_slots
+from mla_contract.adapters.tokens import map_tokens, sparse_start_loc, token_slots
 
 MOST = 2**31 - 1
 TABLE = np.array([[3, 4], [5, 6]])

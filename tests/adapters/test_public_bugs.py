@@ -13,10 +13,10 @@ from mla_contract.adapters.context_parallel import ContextParallel, local_lens, 
 from mla_contract.adapters.context_rule import ContextRule
 from mla_contract.adapters.decode import DecodeRule
 from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.indexer_chunks import IndexerRule, split_indexer_chunks
+from mla_contract.adapters.indexer_chunks import IndexerRule
 from mla_contract.adapters.plan import PlanConfig, plan_batch
 from mla_contract.adapters.split import Split, SplitRule, split_batch, validate_order
-from tests.adapters.offsets import start_loc_of
+from tests.adapters.offsets import split_indexer_chunks, start_loc_of
 from tests.adapters.test_decode import expand
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from mla_contract.adapters.batch import BatchShape
+from mla_contract.adapters.capacity import Capacity
 from mla_contract.adapters.context_parallel import ContextParallel
 from mla_contract.adapters.context_rule import ContextRule
 from mla_contract.adapters.decode import DecodeRule
 from mla_contract.adapters.fault import InvalidConfig
-from mla_contract.adapters.fields import Capacity
 from mla_contract.adapters.indexer_chunks import IndexerRule
 from mla_contract.adapters.plan import PlanConfig, plan_batch
 from mla_contract.adapters.split import SplitRule

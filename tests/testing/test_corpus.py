@@ -12,9 +12,9 @@ from mla_contract.adapters.context_chunks import plan_context_chunks
 from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens_of_ranks
 from mla_contract.adapters.context_rule import ContextRule
-from mla_contract.adapters.indexer_chunks import IndexerRule, split_indexer_chunks
-from mla_contract.adapters.ragged import map_tokens, token_slots
+from mla_contract.adapters.indexer_chunks import IndexerRule
 from mla_contract.adapters.split import SplitRule, split_batch
+from mla_contract.adapters.tokens import map_tokens, token_slots
 from mla_contract.testing.corpus import (
     SECTIONS,
     batch_specs,
@@ -24,6 +24,7 @@ from mla_contract.testing.corpus import (
     derived_block_table,
     in_order,
 )
+from tests.adapters.offsets import split_indexer_chunks
 
 
 def counts(lens: Any, rule: SplitRule, **options: Any) -> list[int]:

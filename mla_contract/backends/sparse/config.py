@@ -8,8 +8,8 @@ from math import inf
 
 import torch
 
+from mla_contract.adapters.capacity import Capacity
 from mla_contract.adapters.fault import SettingFault, int_faults, type_faults, validate_settings
-from mla_contract.adapters.fields import Capacity
 from mla_contract.adapters.indexer_chunks import LOGIT_BYTES
 from mla_contract.adapters.plan import PlanConfig
 from mla_contract.adapters.release import NEWEST

@@ -11,7 +11,7 @@ from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens, local_lens_of_ranks
 from mla_contract.adapters.fault import InvalidBatch, InvalidConfig
 from mla_contract.adapters.lengths import lens_of
-from mla_contract.adapters.ragged import map_tokens, sparse_start_loc, token_slots
+from mla_contract.adapters.tokens import map_tokens, sparse_start_loc, token_slots
 from tests.adapters.offsets import start_loc_of
 from tests.adapters.scenarios import LOCAL_LENS
 from tests.adapters.strategies import ordered_batches, sharings
