@@ -97,6 +97,7 @@ class IndexerPlan(NamedTuple):
         cu_seqlen_ke: [num_prefill_tokens] int32, over all prefill tokens.
         cu_seq_lens: [num_prefills + runs] int32, prefix sum of each run of requests, run after run.
         local_cu_seq_lens: [num_prefills + runs] int32, the same on this rank; None without sharing.
+        max_prefill_seq_len: Longest prefill, in tokens; read since 0.30 by indexers that pool keys.
     """
 
     chunks: tuple[IndexerChunkPlan, ...]
@@ -104,6 +105,7 @@ class IndexerPlan(NamedTuple):
     cu_seqlen_ke: Int32Array
     cu_seq_lens: Int32Array
     local_cu_seq_lens: Int32Array | None
+    max_prefill_seq_len: int
 
 
 def slice_runs(state_sums: list[int], query_sums: list[int], rule: IndexerRule) -> tuple[ChunkSlice, ...]:

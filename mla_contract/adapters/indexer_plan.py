@@ -46,7 +46,7 @@ def plan_indexer_chunks(shape: BatchShape, tokens: TokenMap, split: Split, rule:
     starts, ends = _key_ranges(shape, tokens, split, runs, rule.compress_ratio)
     chunks = _records((first, offsets), slices, runs, (starts, ends))
     local = None if runs.of_ranks is None else runs.local_cu_seq_lens
-    return IndexerPlan(chunks, starts, ends, runs.cu_seq_lens, local)
+    return IndexerPlan(chunks, starts, ends, runs.cu_seq_lens, local, int(seq_lens.max()))
 
 
 class Runs:

@@ -79,7 +79,7 @@ class Setup:
         )
 
 
-def common_batch(shape: BatchShape, plan: BatchPlan, padding_query: int = 0) -> records.BatchRecord:
+def common_batch(shape: BatchShape, plan: BatchPlan, padding_query: int = 0) -> records.PlainBatch:
     """Return the common batch of a plan, with its slots derived from its block table.
 
     Args:
@@ -92,7 +92,7 @@ def common_batch(shape: BatchShape, plan: BatchPlan, padding_query: int = 0) -> 
     """
     queries = np.where(shape.query_lens == 0, padding_query, shape.query_lens)
     start_loc = tensor(prefix_sum(queries))
-    return records.BatchRecord(
+    return records.PlainBatch(
         query_start_loc=start_loc.clone(),
         query_start_loc_cpu=start_loc,
         seq_lens=tensor(shape.seq_lens),
@@ -108,7 +108,7 @@ def common_batch(shape: BatchShape, plan: BatchPlan, padding_query: int = 0) -> 
     )
 
 
-def lower(batch: records.BatchRecord, plan: BatchPlan, setup: Setup) -> Any:
+def lower(batch: records.PlainBatch, plan: BatchPlan, setup: Setup) -> Any:
     """Return the metadata record of one kind.
 
     Args:
@@ -122,14 +122,14 @@ def lower(batch: records.BatchRecord, plan: BatchPlan, setup: Setup) -> Any:
         return _indexer(batch, plan, setup)
     common = _counts(batch, plan.split)
     if setup.kind is LoweredKind.DENSE:
-        return records.DenseRecord(**common, prefill=_prefill(batch, plan), decode=_decode(batch, plan, setup))
+        return records.PlainDense(**common, prefill=_prefill(batch, plan), decode=_decode(batch, plan, setup))
     sparse = common | _sparse_fields(batch, plan, setup)
     if setup.kind is LoweredKind.SPARSE:
-        return records.SparseRecord(**sparse)
-    return records.AiterRecord(**sparse, **_paged(plan, setup))
+        return records.PlainSparse(**sparse)
+    return records.PlainAiter(**sparse, **_paged(plan, setup))
 
 
-def build(shape: BatchShape, setup: Setup, padding_query: int = 0) -> tuple[records.BatchRecord, Any]:
+def build(shape: BatchShape, setup: Setup, padding_query: int = 0) -> tuple[records.PlainBatch, Any]:
     """Plan a batch and return it with its metadata; ``padding_query`` is as for ``common_batch``."""
     plan = plan_batch(shape, setup.config)
     batch = common_batch(shape, plan, padding_query)
@@ -138,7 +138,7 @@ def build(shape: BatchShape, setup: Setup, padding_query: int = 0) -> tuple[reco
     return batch, lower(batch, plan, setup)
 
 
-def _counts(batch: records.BatchRecord, split: Split) -> dict[str, Any]:
+def _counts(batch: records.PlainBatch, split: Split) -> dict[str, Any]:
     return {
         "num_reqs": batch.num_reqs,
         "max_query_len": batch.max_query_len,
@@ -152,7 +152,7 @@ def _counts(batch: records.BatchRecord, split: Split) -> dict[str, Any]:
     }
 
 
-def _sparse_fields(batch: records.BatchRecord, plan: BatchPlan, setup: Setup) -> dict[str, Any]:
+def _sparse_fields(batch: records.PlainBatch, plan: BatchPlan, setup: Setup) -> dict[str, Any]:
     split, shape = plan.split, plan.shape
     record = _prefill(batch, plan) if setup.dense_prefill else None
     own = shape.query_lens[: split.num_decodes]
@@ -170,7 +170,7 @@ def _sparse_fields(batch: records.BatchRecord, plan: BatchPlan, setup: Setup) ->
     }
 
 
-def _owners(batch: records.BatchRecord, plan: BatchPlan) -> NDArray[Any]:
+def _owners(batch: records.PlainBatch, plan: BatchPlan) -> NDArray[Any]:
     """Return the request of each token; behind the offsets, as the plan pads."""
     owned = np.repeat(np.arange(batch.num_reqs), np.diff(batch.query_start_loc_cpu.numpy()))
     return np.concatenate([owned, plan.tokens.requests[len(owned) :]])
@@ -189,23 +189,23 @@ def _paged(plan: BatchPlan, setup: Setup) -> dict[str, Any]:
     }
 
 
-def _decode(batch: records.BatchRecord, plan: BatchPlan, setup: Setup) -> records.DecodeRecord | None:
+def _decode(batch: records.PlainBatch, plan: BatchPlan, setup: Setup) -> records.PlainDecode | None:
     if not plan.split.num_decodes:
         return None
     lens, sharing = plan.shape.seq_lens[: plan.split.num_decodes], setup.config.parallel
-    return records.DecodeRecord(
+    return records.PlainDecode(
         batch.block_table_tensor[: len(lens)],
         tensor(local_lens(lens, sharing)),
         tensor(lens) if sharing.size > 1 else None,
     )
 
 
-def _prefill(batch: records.BatchRecord, plan: BatchPlan) -> records.PrefillRecord | None:
+def _prefill(batch: records.PlainBatch, plan: BatchPlan) -> records.PlainPrefill | None:
     first = plan.split.num_decodes
     if not plan.split.num_prefills:
         return None
     lens = plan.shape.query_lens[first:]
-    return records.PrefillRecord(
+    return records.PlainPrefill(
         block_table=batch.block_table_tensor[first:],
         query_start_loc=tensor(plan.shape.query_start_loc[first:] - plan.shape.query_start_loc[first]),
         max_query_len=int(lens.max(initial=0)),
@@ -214,9 +214,9 @@ def _prefill(batch: records.BatchRecord, plan: BatchPlan) -> records.PrefillReco
     )
 
 
-def _indexer(batch: records.BatchRecord, plan: BatchPlan, setup: Setup) -> records.IndexerRecord:
+def _indexer(batch: records.PlainBatch, plan: BatchPlan, setup: Setup) -> records.PlainIndexer:
     split = plan.split
-    return records.IndexerRecord(
+    return records.PlainIndexer(
         seq_lens=batch.seq_lens,
         max_seq_len=batch.max_seq_len,
         slot_mapping=batch.slot_mapping,
@@ -225,15 +225,15 @@ def _indexer(batch: records.BatchRecord, plan: BatchPlan, setup: Setup) -> recor
         num_prefills=split.num_prefills,
         num_prefill_tokens=split.num_prefill_tokens,
         decode=_indexer_decode(batch, plan),
-        prefill=None if plan.indexer is None else records.IndexerPrefillRecord(_indexer_chunks(batch, plan)),
+        prefill=None if plan.indexer is None else records.PlainIndexerPrefill(_indexer_chunks(batch, plan)),
     )
 
 
-def _indexer_decode(batch: records.BatchRecord, plan: BatchPlan) -> records.IndexerDecodeRecord | None:
+def _indexer_decode(batch: records.PlainBatch, plan: BatchPlan) -> records.PlainIndexerDecode | None:
     decode = plan.decode
     if decode is None:
         return None
-    return records.IndexerDecodeRecord(
+    return records.PlainIndexerDecode(
         block_table=batch.block_table_tensor[np.maximum(decode.row_requests, 0)],
         seq_lens=tensor(decode.seq_lens),
         decode_lens=tensor(decode.decode_lens),
@@ -243,10 +243,10 @@ def _indexer_decode(batch: records.BatchRecord, plan: BatchPlan) -> records.Inde
     )
 
 
-def _indexer_chunks(batch: records.BatchRecord, plan: BatchPlan) -> Sequence[records.IndexerChunkRecord]:
+def _indexer_chunks(batch: records.PlainBatch, plan: BatchPlan) -> Sequence[records.PlainIndexerChunk]:
     indexer = plan.indexer
     return [
-        records.IndexerChunkRecord(
+        records.PlainIndexerChunk(
             block_table=batch.block_table_tensor[chunk.request_slice],
             cu_seqlen_ks=tensor(chunk.cu_seqlen_ks),
             cu_seqlen_ke=tensor(chunk.cu_seqlen_ke),

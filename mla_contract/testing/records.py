@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class BatchRecord:
+class PlainBatch:
     """The common batch."""
 
     query_start_loc: Tensor
@@ -33,7 +33,7 @@ class BatchRecord:
 
 
 @dataclass
-class ContextChunkRecord:
+class PlainContextChunk:
     """One chunk of context, since 0.28."""
 
     index: int
@@ -59,18 +59,18 @@ class ContextChunkRecord:
 
 
 @dataclass
-class ChunkedContextRecord:
+class PlainChunkedContext:
     """Chunked context since 0.28."""
 
     context_lens: Tensor
     workspace: Tensor
-    chunks: list[ContextChunkRecord]
+    chunks: list[PlainContextChunk]
     context_lens_list: list[int]
     empty_token_slices: list[slice]
 
 
 @dataclass
-class FieldContextRecord:
+class PlainFieldContext:
     """Chunked context up to 0.27."""
 
     cu_seq_lens: Tensor
@@ -90,13 +90,13 @@ class FieldContextRecord:
 
 
 @dataclass
-class PrefillRecord:
+class PlainPrefill:
     """The prefill record."""
 
     block_table: Tensor
     query_start_loc: Tensor
     max_query_len: int
-    chunked_context: ChunkedContextRecord | FieldContextRecord | None = None
+    chunked_context: PlainChunkedContext | PlainFieldContext | None = None
     q_data_type: torch.dtype | None = None
     output_dtype: torch.dtype | None = None
     query_lens_cpu: Tensor | None = None
@@ -105,7 +105,7 @@ class PrefillRecord:
 
 
 @dataclass
-class DecodeRecord:
+class PlainDecode:
     """The dense decode record."""
 
     block_table: Tensor
@@ -114,7 +114,7 @@ class DecodeRecord:
 
 
 @dataclass
-class DenseRecord:
+class PlainDense:
     """Dense MLA metadata."""
 
     num_reqs: int
@@ -126,12 +126,12 @@ class DenseRecord:
     num_decodes: int
     num_decode_tokens: int
     num_prefills: int
-    prefill: PrefillRecord | None
-    decode: DecodeRecord | None
+    prefill: PlainPrefill | None
+    decode: PlainDecode | None
 
 
 @dataclass
-class SparseRecord(DenseRecord):
+class PlainSparse(PlainDense):
     """Sparse MLA metadata."""
 
     block_table: Tensor
@@ -144,7 +144,7 @@ class SparseRecord(DenseRecord):
 
 
 @dataclass
-class AiterRecord(SparseRecord):
+class PlainAiter(PlainSparse):
     """Sparse metadata with aiter's tables."""
 
     qo_indptr: Tensor | None
@@ -161,7 +161,7 @@ class AiterRecord(SparseRecord):
 
 
 @dataclass
-class IndexerChunkRecord:
+class PlainIndexerChunk:
     """One prefill chunk of the indexer."""
 
     block_table: Tensor
@@ -180,14 +180,14 @@ class IndexerChunkRecord:
 
 
 @dataclass
-class IndexerPrefillRecord:
+class PlainIndexerPrefill:
     """The indexer's prefill part."""
 
-    chunks: Sequence[IndexerChunkRecord]
+    chunks: Sequence[PlainIndexerChunk]
 
 
 @dataclass
-class IndexerDecodeRecord:
+class PlainIndexerDecode:
     """The indexer's decode part."""
 
     block_table: Tensor
@@ -199,7 +199,7 @@ class IndexerDecodeRecord:
 
 
 @dataclass
-class IndexerRecord:
+class PlainIndexer:
     """The indexer's metadata."""
 
     seq_lens: Tensor
@@ -209,12 +209,12 @@ class IndexerRecord:
     num_decode_tokens: int
     num_prefills: int
     num_prefill_tokens: int
-    decode: IndexerDecodeRecord | None
-    prefill: IndexerPrefillRecord | None
+    decode: PlainIndexerDecode | None
+    prefill: PlainIndexerPrefill | None
 
 
 @dataclass
-class WorkRecord:
+class PlainWork:
     """The six arrays of a persistent work plan."""
 
     work_meta_data: Tensor

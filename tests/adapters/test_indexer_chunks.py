@@ -126,3 +126,10 @@ def test_indexer_rule_without_room_is_refused() -> None:
         with pytest.raises(InvalidConfig):
             IndexerRule(*bad)
     assert IndexerRule(1, 4).compress_ratio == 1
+
+
+def test_indexer_plan_longest_prefill_is_in_tokens() -> None:
+    """The longest prefill counts tokens whatever the states, and decodes do not count."""
+    _, plan = _plan(BatchShape.of([1, 4, 4], [900, 20, 101]), IndexerRule(1000, 10**6, 4))
+    assert plan is not None
+    assert plan.max_prefill_seq_len == 101

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mla_contract.testing.records import DecodeRecord
+from mla_contract.testing.records import PlainDecode
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass
-class SplitDecodeRecord(DecodeRecord):
+class PlainSplitDecode(PlainDecode):
     """A decode record with a split schedule, as FlashMLA's."""
 
     num_splits: Tensor | None = None
 
 
 @dataclass
-class PagedDecodeRecord(DecodeRecord):
+class PlainPagedDecode(PlainDecode):
     """A decode record with paged tables, as aiter's."""
 
     paged_kv_indptr: Tensor | None = None

@@ -17,7 +17,7 @@ from mla_contract.testing import records
 from mla_contract.testing.context_records import tensor
 from mla_contract.testing.lowering import LoweredKind, Setup, build
 from mla_contract.testing.random_batches import Row, shape_of
-from tests.lab.decode_records import PagedDecodeRecord, SplitDecodeRecord
+from tests.lab.decode_records import PlainPagedDecode, PlainSplitDecode
 
 BLOCK, TOPK = 4, 8
 MIXED = ((2, 7), (2, 4), (5, 7), (3, 8), (4, 0))
@@ -97,7 +97,7 @@ def splits() -> StepContext:
     """Return a padded batch whose decode record has a split schedule."""
     made = padded()
     old = made.metadata.decode
-    made.metadata.decode = SplitDecodeRecord(old.block_table, old.seq_lens, None, tensor(np.arange(5)))
+    made.metadata.decode = PlainSplitDecode(old.block_table, old.seq_lens, None, tensor(np.arange(5)))
     return made
 
 
@@ -105,7 +105,7 @@ def pages() -> StepContext:
     """Return two decodes whose record has paged tables."""
     made = make_subject(LoweredKind.DENSE, ((1, 8), (1, 3)))
     old = made.metadata.decode
-    made.metadata.decode = PagedDecodeRecord(old.block_table, old.seq_lens, None, tensor([0, 3, 4]), tensor([1, 4]))
+    made.metadata.decode = PlainPagedDecode(old.block_table, old.seq_lens, None, tensor([0, 3, 4]), tensor([1, 4]))
     return made
 
 
@@ -170,7 +170,7 @@ def micro_batches() -> StepContext:
     return replace(made, trace=BuildTrace(slices=Slices(batch, children)))
 
 
-def _child(batch: records.BatchRecord, requests: slice, tokens: slice) -> records.BatchRecord:
+def _child(batch: records.PlainBatch, requests: slice, tokens: slice) -> records.PlainBatch:
     offsets = slice(requests.start, requests.stop + 1)
     flags, positions, upper = batch.is_prefilling, batch.positions, batch.seq_lens_cpu_upper_bound
     return replace(

@@ -25,7 +25,7 @@ def planned_work() -> StepContext:
     units = tensor([0, 2, 3])
     items = tensor([[0, -1, 0, 1, 0, 32, 0, 0], [1, 0, 1, 2, 32, 48, 16, 0], [1, 1, 1, 2, 48, 64, 0, 0]])
     addresses = torch.tensor([units.data_ptr(), items.data_ptr()]).view(torch.uint64)
-    buffers = records.WorkRecord(addresses, units, items, tensor([0, 0, 2]), tensor([[0, 1], [1, 2]]), tensor([0, 1]))
+    buffers = records.PlainWork(addresses, units, items, tensor([0, 0, 2]), tensor([[0, 1], [1, 2]]), tensor([0, 1]))
     return StepContext(trace=BuildTrace(planned_work=PlannedWork(buffers, tensor(OFFSETS))))
 
 
@@ -87,4 +87,4 @@ def work_faults() -> Iterator[PlantedFault]:
         ("stale address", "work_meta_data", "MLA298", put(f"{BUFFERS}.work_meta_data", lambda old: old[[1, 0]])),
     )
     for kind, path, code, change in table:
-        yield PlantedFault(kind, "work plan", "WorkRecord", f"WorkRecord.{path}", (code,), planned_work, change)
+        yield PlantedFault(kind, "work plan", "PlainWork", f"PlainWork.{path}", (code,), planned_work, change)

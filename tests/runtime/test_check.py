@@ -29,7 +29,7 @@ from mla_contract.runtime import (
     validated,
     validating,
 )
-from mla_contract.testing.records import IndexerPrefillRecord, SparseRecord
+from mla_contract.testing.records import PlainIndexerPrefill, PlainSparse
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import DECODES, PLAIN, subject
 
@@ -70,8 +70,8 @@ def test_subjects_of_containers_flatten() -> None:
     assert list(subjects_of(None)) == []
     assert [record for _, record in subjects_of({"a": one, "b": one, "c": two})] == [one, two]
     assert [path for path, _ in subjects_of([{"a": one}, {"a": two}, None])] == [
-        "SparseRecord[0][a]",
-        "IndexerRecord[1][a]",
+        "PlainSparse[0][a]",
+        "PlainIndexer[1][a]",
     ]
     loop: list[Any] = [one]
     loop.append(loop)
@@ -85,7 +85,7 @@ def test_check_metadata_of_containers_names_the_layer() -> None:
     assert check_metadata(None) == ()
     assert check_metadata([{"x": good}, {"x": good}]) == ()
     assert {found.path for found in check_metadata([{"x": good}, {"x": bad}])} == {
-        "SparseRecord[1][x].num_decode_tokens"
+        "PlainSparse[1][x].num_decode_tokens"
     }
 
 
@@ -96,7 +96,7 @@ def test_check_metadata_of_frozen_subclass_and_properties() -> None:
     values = {field.name: getattr(made, field.name) for field in fields(made)}
     assert check_metadata(frozen(**values), SparseMLAMetadata) == ()
 
-    class Derived(SparseRecord):
+    class Derived(PlainSparse):
         @property
         def label(self) -> str:
             return "derived"
@@ -115,8 +115,8 @@ def test_report_names_what_was_not_decided() -> None:
     made = subject()
     alone = report_metadata(made.metadata)
     full = report_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=Level.VALUES)
-    assert "batch" in alone.skipped["SparseRecord"]["MLA209"]
-    assert set(full.held["SparseRecord"]) > set(alone.held["SparseRecord"])
+    assert "batch" in alone.skipped["PlainSparse"]["MLA209"]
+    assert set(full.held["PlainSparse"]) > set(alone.held["PlainSparse"])
     assert alone.device_reads == 0 < full.device_reads
 
 
@@ -126,7 +126,7 @@ def test_report_during_capture_reads_nothing() -> None:
     with capturing():
         report = report_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=Level.VALUES)
         assert check_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=Level.VALUES) == ()
-    assert report.device_reads == 0 and "stream capture" in report.skipped["SparseRecord"].values()
+    assert report.device_reads == 0 and "stream capture" in report.skipped["PlainSparse"].values()
 
 
 def test_context_view_reads_both_shapes_alike() -> None:
@@ -205,11 +205,11 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "unequal": Unequal,
     "freed": _freed,
     "lying": _lying,
-    "class": lambda: SparseRecord,
+    "class": lambda: PlainSparse,
     "int": lambda: 7,
     "text": lambda: "metadata",
     "nested bombs": lambda: [{"a": Bomb()}, Bomb(), None],
-    "bomb inside": lambda: IndexerPrefillRecord([Bomb()]),  # type: ignore[list-item]
+    "bomb inside": lambda: PlainIndexerPrefill([Bomb()]),  # type: ignore[list-item]
 }
 
 
@@ -265,8 +265,8 @@ def test_warn_reports_each_violation_once_and_counts(caplog: pytest.LogCaptureFi
             build(subject().batch)
         assert len(caplog.records) == len(tally().counts()) == 1
         tally().log_table()
-    assert tally().counts() == {("MLA103", "SparseRecord.num_decode_tokens"): 10}
-    assert "10  MLA103  SparseRecord.num_decode_tokens" in caplog.text
+    assert tally().counts() == {("MLA103", "PlainSparse.num_decode_tokens"): 10}
+    assert "10  MLA103  PlainSparse.num_decode_tokens" in caplog.text
 
 
 def test_tally_of_nothing_is_silent(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.step.trace import BuildTrace, addresses_of
 from mla_contract.errors import ContractError, InvalidContract
 from mla_contract.runtime.check import check_metadata
-from mla_contract.testing.records import BatchRecord
+from mla_contract.testing.records import PlainBatch
 from tests.backends.sparse.steps import (
     REFERENCE,
     SMALL,
@@ -58,7 +58,7 @@ def backend(config: SparseConfig) -> RocmSparseBackend:
     return made
 
 
-def check(made: RocmSparseBackend, of: BatchRecord) -> None:
+def check(made: RocmSparseBackend, of: PlainBatch) -> None:
     """Assert that records keep the contract, and that selections and outputs are those of the naive computation."""
     config = made.config
     metadata, indexer = made.builder.build_pair(of)

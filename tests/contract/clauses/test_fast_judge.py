@@ -23,16 +23,16 @@ from mla_contract.contract.clauses.usual_context import (
 from mla_contract.contract.clauses.usual_values import PROVEN_VALUES, prove_values
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.host import capturing
-from mla_contract.testing.records import BatchRecord, ContextChunkRecord, PrefillRecord
+from mla_contract.testing.records import PlainBatch, PlainContextChunk, PlainPrefill
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import ALL_DECODES, CASES, PLAIN, SHARED, subject
 
 ROUNDS = 500
 ON_HOST = {
-    (BatchRecord, "query_start_loc_cpu"),
-    (BatchRecord, "seq_lens_cpu_upper_bound"),
-    (PrefillRecord, "query_lens_cpu"),
-    (ContextChunkRecord, "seq_lens"),
+    (PlainBatch, "query_start_loc_cpu"),
+    (PlainBatch, "seq_lens_cpu_upper_bound"),
+    (PlainPrefill, "query_lens_cpu"),
+    (PlainContextChunk, "seq_lens"),
 }
 BY_ID = {clause.id: clause for clause in all_clauses()}
 
