@@ -154,6 +154,8 @@ class PlanBuffers:
         dirty = [field for field in self._ordered if field.dirty]
         if not dirty:
             return
+        # One copy from the first dirty row to the last, clean rows between them included: a launch costs more than the
+        # bytes do.
         packed, staging = self._span(dirty[0].begin, dirty[-1].end)
         packed.copy_(staging, non_blocking=True)
         if self._copied is not None:

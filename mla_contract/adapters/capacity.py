@@ -75,6 +75,7 @@ class Capacity:
             RowUnit.DECODE_CELLS: max(requests * self.next_n, tokens),
             RowUnit.CONTEXT_CELLS: cells,
             RowUnit.CONTEXT_EDGES: cells + self.max_context_chunks,
+            # Each run of n requests has n + 1 edges, and there are at most as many runs as requests.
             RowUnit.INDEXER_EDGES: 2 * requests,
         }
         return sizes[unit]

@@ -73,6 +73,7 @@ def even_chunks(lens: Int32Array, query_start_loc: Int32Array, rule: ContextRule
     Source: vLLM 0.27.1 model_executor/layers/attention/mla_attention.py, build_mla_chunked_context_metadata; there the
         share is rounded to blocks on some platforms only, and never to the round of dealing between ranks.
     """
+    # All contexts are walked in step, chunk by chunk: prefills without context take no share of the workspace.
     piece = _piece(int(np.count_nonzero(lens)), rule)
     num_chunks = -(-int(lens.max()) // piece)
     starts = np.arange(num_chunks)[:, np.newaxis] * piece + np.zeros_like(lens)

@@ -15,7 +15,7 @@ class ContextParallel:
     """How ranks share the cache of each request: runs of ``interleave`` tokens, dealt out in turn.
 
     Attributes:
-        size: Ranks that share; 1 is no sharing.
+        size: Ranks that share; 1 where none do.
         rank: This rank.
         interleave: Tokens of a run.
         span: Tokens of one round of dealing: ``size * interleave``.

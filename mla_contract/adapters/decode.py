@@ -144,6 +144,7 @@ def _request_rows(lens: Int32Array, context: Int32Array, longest: int, next_n: i
         row = int(lens.argmax())
         facts = {"expected": f"at most next_n={next_n} tokens", "got": longest}
         raise InvalidBatch("decode query", facts, row=row, help="flatten, or lower the decode threshold to next_n")
+    # Kernels want a column even where every row is padding.
     column = np.arange(max(longest, 1), dtype=np.int32)
     visible = np.where(column < lens[:, np.newaxis], context[:, np.newaxis] + column + 1, 0)
     return _Rows(visible, np.where(lens > 0, counting(len(lens)), NO_REQUEST), lens)

@@ -140,6 +140,7 @@ def slice_runs(state_sums: list[int], query_sums: list[int], rule: IndexerRule) 
                 row=begin,
                 help="the buffer must hold the states of one request of the longest model length",
             )
+        # A single token may exceed the budget of logits, and must be scored all the same.
         step = max(1, max_logits // num_states if num_states else num_rows)
         slices += [ChunkSlice(begin, end, query, min(query + step, num_rows)) for query in range(0, num_rows, step)]
         begin = end

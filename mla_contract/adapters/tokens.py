@@ -56,9 +56,11 @@ def map_tokens(shape: BatchShape) -> TokenMap:
         tokens and an arange; v1/attention/ops/metadata.py, compute_token_to_req_indices, for padding.
     """
     num_live, num_tokens = shape.num_live_tokens, shape.num_actual_tokens
+    # A step of decodes alone, the most frequent one: each request is a token, so nothing needs to be repeated.
     if shape.max_query_len == 1 and num_live == num_tokens == shape.num_reqs:
         return TokenMap(counting(num_tokens), sealed64(shape.context_lens.astype(np.int64)), shape.seq_lens, num_live)
     requests = counting(shape.num_reqs).repeat(shape.query_lens)
+    # Token t of the batch, of a request whose tokens end at e and whose sequence ends at s, sees s - e + t + 1 keys.
     visible = (shape.seq_lens - shape.query_start_loc[1:]).repeat(shape.query_lens)
     visible += counting(num_live + 1)[1:]
     positions = visible.astype(np.int64)

@@ -146,6 +146,7 @@ def _setup(chooser: Chooser, kind: LoweredKind, rows: Sequence[Row], split: tupl
     sharing = ContextParallel(size, chooser.number(0, size - 1), chooser.one(runs)) if size > 1 else ContextParallel()
     aligned = lcm(block, sharing.span)
     old = kind is not LoweredKind.INDEXER and size == 1 and chooser.one([False, False, True])
+    # Up to 0.27 each prefill with context needs an aligned piece of its own.
     pieces = chooser.number(len(rows) if old else 1, len(rows) + 8)
     longest = max(row.query + row.context for row in rows)
     decode_lens = {row.query for row in rows if 0 < row.query <= threshold}

@@ -148,7 +148,7 @@ def test_vllm_38416_ranks_without_keys_have_length_zero() -> None:
 
 
 def test_vllm_52500_token_padding_needs_padding_although_lengths_are_equal() -> None:
-    """Eight tokens over six requests of one token are no reshape; six are."""
+    """Eight tokens over six requests of one token cannot be reshaped; six can."""
     padded = expand(BatchShape.of([1] * 6, [9] * 6, num_actual_tokens=8), DecodeRule())
     assert padded.requires_padding
     assert not expand(BatchShape.of([1] * 6, [9] * 6), DecodeRule()).requires_padding

@@ -47,7 +47,7 @@ def test_corpus_section_of_unknown_name_lists_the_names() -> None:
 
 
 def test_batch_specs_are_the_batches_with_lengths() -> None:
-    """One batch of 55 has no constant lengths in its test, and is no spec."""
+    """One batch of 55 has no constant lengths in its test, and is not a spec."""
     assert len(batch_specs()) == 54
     assert all(spec.shape().num_reqs == len(spec.query_lens) for spec in batch_specs().values())
 
