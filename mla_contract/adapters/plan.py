@@ -169,7 +169,7 @@ def _context(shape: BatchShape, split: Split, config: PlanConfig) -> PackedConte
     if config.context_rule is None or split.num_prefills == 0:
         return None
     start_loc, lens = shape.query_start_loc[split.num_decodes :], shape.context_lens[split.num_decodes :]
-    # Padding stands last. Where it has a sequence length, a gather of its context would read blocks that are not its own.
+    # Padding stands last. Where it has a sequence length, its context must not be gathered: the blocks are not its own.
     if shape.query_lens[-1] == 0:
         lens = lens * (shape.query_lens[split.num_decodes :] > 0)
     return plan_context_chunks(lens, start_loc - start_loc[0], config.context_rule)
