@@ -46,6 +46,8 @@ class PlanConfig:
 
     Raises:
         InvalidConfig: With every setting that nothing could be planned with.
+
+    Source: vLLM 0.32.0 config/vllm.py, where the interleave divides the block size.
     """
 
     block_size: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import lcm
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ from mla_contract.testing.plan_equality import compare_with_plan
 from mla_contract.testing.snapshots import compare_snapshots, snapshot
 
 DEFAULT_BLOCK = 16
+"""Tokens of a block where the target does not say; a run that a rank stores must still lie in one block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,7 @@ def plan_config(target: ConformanceTarget) -> PlanConfig:
     facts = target.facts
     shorts = facts.short_extends_are_decodes
     return PlanConfig(
-        block_size=facts.kernel_block_size or DEFAULT_BLOCK,
+        block_size=facts.kernel_block_size or lcm(DEFAULT_BLOCK, facts.dcp_interleave),
         decode_threshold=facts.decode_threshold or 1,
         require_uniform=bool(facts.uniform_decodes),
         treat_short_extends_as_decodes=True if shorts is None else shorts,
