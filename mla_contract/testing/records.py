@@ -211,15 +211,3 @@ class PlainIndexer:
     num_prefill_tokens: int
     decode: PlainIndexerDecode | None
     prefill: PlainIndexerPrefill | None
-
-
-@dataclass
-class PlainWork:
-    """The six arrays of a persistent work plan."""
-
-    work_meta_data: Tensor
-    work_indptr: Tensor
-    work_info_set: Tensor
-    reduce_indptr: Tensor
-    reduce_final_map: Tensor
-    reduce_partial_map: Tensor
