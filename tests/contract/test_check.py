@@ -18,16 +18,16 @@ from mla_contract.contract.step.facts import NO_FACTS
 from mla_contract.contract.step.host import capturing
 from mla_contract.contract.violation import Violation
 from mla_contract.runtime.check import protocol_of
-from mla_contract.testing.records import Batch, ContextChunk, Prefill
+from mla_contract.testing.records import PlainBatch, PlainContextChunk, PlainPrefill
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import ALL_DECODES, CASES, PLAIN, SHARED, subject
 
 ROUNDS = 500
 ON_HOST = {
-    (Batch, "query_start_loc_cpu"),
-    (Batch, "seq_lens_cpu_upper_bound"),
-    (Prefill, "query_lens_cpu"),
-    (ContextChunk, "seq_lens"),
+    (PlainBatch, "query_start_loc_cpu"),
+    (PlainBatch, "seq_lens_cpu_upper_bound"),
+    (PlainPrefill, "query_lens_cpu"),
+    (PlainContextChunk, "seq_lens"),
 }
 BY_ID = {clause.id: clause for clause in all_clauses()}
 

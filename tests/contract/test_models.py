@@ -122,13 +122,13 @@ def test_violation_of_shape_shows_the_axes() -> None:
     batch = subject().batch
     (found,) = check_structure(replace(batch, query_start_loc=batch.query_start_loc[1:]), CommonBatch)
     assert found.render() == (
-        "MLA107 Batch.query_start_loc: axis has the wrong size: num_reqs+1 at dim 0\n"
+        "MLA107 PlainBatch.query_start_loc: axis has the wrong size: num_reqs+1 at dim 0\n"
         "  expected  6   (num_reqs=5 + 1)\n"
         "  got       5   int32[5] on cpu\n"
         "  axes      num_reqs=5\n"
         "  help      slice every array by the same counts; mla-contract explain MLA107"
     )
-    assert found.one_line() == "MLA107 Batch.query_start_loc: axis has the wrong size: num_reqs+1 at dim 0"
+    assert found.one_line() == "MLA107 PlainBatch.query_start_loc: axis has the wrong size: num_reqs+1 at dim 0"
     assert found.as_json()["axes"] == {"num_reqs": 5}
 
 
@@ -138,7 +138,10 @@ def test_check_structure_descends_into_records() -> None:
     metadata.prefill.chunks[1].num_reqs = None
     metadata.decode.block_table = metadata.decode.block_table[:, 0]
     paths = {(found.code, found.path) for found in check_structure(metadata, TIERS["indexer"])}
-    assert paths == {("MLA103", "Indexer.prefill.chunks[1].num_reqs"), ("MLA106", "Indexer.decode.block_table")}
+    assert paths == {
+        ("MLA103", "PlainIndexer.prefill.chunks[1].num_reqs"),
+        ("MLA106", "PlainIndexer.decode.block_table"),
+    }
 
 
 def test_check_structure_of_raising_property_reports_unreadable() -> None:

@@ -23,7 +23,7 @@ class PlantedFault:
         kind: What was done, such as ``dtype`` or ``stale tail``.
         base: Name of the legal subject that it is planted in.
         owner: Class of the record that holds the field.
-        path: The field that a report must name, such as ``Sparse.prefill.max_query_len``.
+        path: The field that a report must name, such as ``PlainSparse.prefill.max_query_len``.
         codes: Codes of which at least one must be reported.
         subject: Makes the legal subject anew.
         change: Makes it illegal.

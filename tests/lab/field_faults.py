@@ -27,10 +27,10 @@ from mla_contract.testing import records
 from tests.lab.faults import Change, PlantedFault
 
 PROTOCOLS: dict[type, type] = {
-    records.Dense: MLAMetadata,
-    records.Sparse: SparseMLAMetadata,
-    records.Aiter: AiterSparseMetadata,
-    records.Indexer: IndexerMetadata,
+    records.PlainDense: MLAMetadata,
+    records.PlainSparse: SparseMLAMetadata,
+    records.PlainAiter: AiterSparseMetadata,
+    records.PlainIndexer: IndexerMetadata,
 }
 """The Protocol of each record: declared, so that a missing field cannot make it look like another record."""
 

@@ -12,10 +12,10 @@ from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.facts import Facts
 from mla_contract.contract.step.trace import BuildTrace, Call, Lane, Reuse, Workspace, addresses_of
-from mla_contract.testing.records import SplitDecode
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import CASES, PLAIN, SHARED, poke, put, subject, with_facts, with_trace
 from tests.contract.clauses.records import ints
+from tests.lab.decode_records import PlainSplitDecode
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _splits(entries: int) -> StepContext:
     """Return three requests in a bucket of four, with ``entries`` split offsets."""
     made = _dense((1, 1, 1, 0), (9, 6, 5, 0), 4)
     old = made.metadata.decode
-    made.metadata.decode = SplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(entries)))
+    made.metadata.decode = PlainSplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(entries)))
     return replace(made)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mla_contract.contract.clauses.registry import all_clauses as registry
 from mla_contract.contract.step.context import StepContext
-from mla_contract.testing.records import FieldContext
+from mla_contract.testing.records import PlainFieldContext
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import CONTEXT, DCP, DECODES, PLAIN, Change, poke, put, subject
 from tests.contract.clauses.records import ints
@@ -17,7 +17,7 @@ from tests.contract.clauses.records import ints
 BY_ID = {clause.id: clause for clause in registry()}
 
 
-class FieldLens(FieldContext):
+class FieldLens(PlainFieldContext):
     """The shape of 0.27, with context lengths on the device."""
 
     context_lens = ints([7, 8, 0])

@@ -13,9 +13,10 @@ import torch
 from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.clauses.registry import judge
 from mla_contract.contract.step.context import StepContext
-from mla_contract.testing.records import IndexerDecode, PagedDecode
+from mla_contract.testing.records import PlainIndexerDecode
 from tests.contract.clauses.cases import DCP, PLAIN, poke, put, subject
 from tests.contract.clauses.records import ints
+from tests.lab.decode_records import PlainPagedDecode
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def _flat(padded: Padded, lens: Sequence[int], owners: Sequence[int], *, shared:
     facts = DCP if shared else PLAIN
     made = subject("indexer", facts, padded.queries, padded.lens, len(padded.queries))
     local = [facts.local_len(length) for length in lens] if shared else lens
-    made.metadata.decode = IndexerDecode(
+    made.metadata.decode = PlainIndexerDecode(
         block_table=made.batch.block_table_tensor[torch.tensor(owners)],
         seq_lens=ints(local),
         decode_lens=torch.diff(made.batch.query_start_loc) if lens == padded.lens else torch.ones_like(ints(lens)),
@@ -91,7 +92,7 @@ def _paged(padded: Padded, lens: Sequence[int], *, shared: bool = False) -> Step
     old, page = made.metadata.decode, facts.kernel_block_size or 1
     local = [facts.local_len(length) for length in lens] if shared else lens
     pages = [0, *accumulate(-(-length // page) for length in lens)]
-    made.metadata.decode = PagedDecode(
+    made.metadata.decode = PlainPagedDecode(
         block_table=old.block_table,
         seq_lens=ints(local),
         dcp_tot_seq_lens=ints(lens) if shared else None,

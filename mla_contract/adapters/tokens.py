@@ -1,29 +1,26 @@
-"""Ragged batches: lengths, prefix sums, per-token owners and positions, and cache slots."""
+"""Ragged batches: per-token owners and positions, and cache slots."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mla_contract.adapters.arrays import (
-    INT32,
     Int32Array,
     Int64Array,
-    IntsLike,
     counting,
-    ones,
     padded,
     prefix_sum,
     sealed,
     sealed64,
 )
+from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel
+from mla_contract.adapters.equality import compared_by_value
 from mla_contract.adapters.fault import InvalidBatch
-
-if TYPE_CHECKING:
-    from mla_contract.adapters.batch import BatchShape
+from mla_contract.adapters.lengths import MOST
 
 PADDING_REQUEST = 0
 """Owner of a padding token: a row that exists, whose blocks the token must not write."""
@@ -31,47 +28,7 @@ NO_SLOT = -1
 """Lane of a token that is not stored on this rank. Source: vLLM 0.32.0 v1/attention/backends/utils.py, PAD_SLOT_ID."""
 
 
-def start_loc_of(lens: IntsLike) -> Int32Array:
-    """Return the prefix sum of lengths.
-
-    Args:
-        lens: [n] ints, tokens.
-
-    Returns:
-        [n+1] int32, from 0 to the total.
-
-    Sync: none.
-    """
-    return prefix_sum(np.asarray(lens))
-
-
-def lens_of(start_loc: IntsLike) -> Int32Array:
-    """Return the lengths behind a prefix sum.
-
-    Args:
-        start_loc: [n+1] ints, tokens.
-
-    Returns:
-        [n] int32.
-
-    Raises:
-        InvalidBatch: The prefix sum is empty, does not begin with 0, or falls.
-
-    Sync: none.
-    """
-    array = np.asarray(start_loc)
-    if len(array) == 0 or array[0] != 0:
-        raise InvalidBatch("query_start_loc", {"expected": "first offset 0", "got": array[:1].tolist()})
-    if array.dtype == INT32 and array.tobytes() == counting(len(array)).tobytes():
-        return ones(len(array) - 1)
-    lens = array[1:] - array[:-1]
-    if len(lens) and np.minimum.reduce(lens) < 0:
-        row = int((lens < 0).argmax())
-        facts = {"expected": f"at least {array[row]}", "got": int(array[row + 1])}
-        raise InvalidBatch("query_start_loc falls", facts, row=row, help="padding rows repeat the last offset")
-    return sealed(lens)
-
-
+@compared_by_value
 class TokenMap(NamedTuple):
     """Where each token of a batch belongs.
 
@@ -99,9 +56,11 @@ def map_tokens(shape: BatchShape) -> TokenMap:
         tokens and an arange; v1/attention/ops/metadata.py, compute_token_to_req_indices, for padding.
     """
     num_live, num_tokens = shape.num_live_tokens, shape.num_actual_tokens
+    # A step of decodes alone, the most frequent one: each request is a token, so nothing needs to be repeated.
     if shape.max_query_len == 1 and num_live == num_tokens == shape.num_reqs:
         return TokenMap(counting(num_tokens), sealed64(shape.context_lens.astype(np.int64)), shape.seq_lens, num_live)
     requests = counting(shape.num_reqs).repeat(shape.query_lens)
+    # Token t of the batch, of a request whose tokens end at e and whose sequence ends at s, sees s - e + t + 1 keys.
     visible = (shape.seq_lens - shape.query_start_loc[1:]).repeat(shape.query_lens)
     visible += counting(num_live + 1)[1:]
     positions = visible.astype(np.int64)
@@ -127,7 +86,7 @@ def token_slots(block_table: NDArray[Any], tokens: TokenMap, block_size: int, pa
         [num_tokens] int64, block times block size plus offset; ``NO_SLOT`` on padding and on tokens of other ranks.
 
     Raises:
-        InvalidBatch: A position lies beyond its request's row of the table.
+        InvalidBatch: A position lies beyond its request's row of the table, or its block is negative.
 
     Sync: none.
     Source: vLLM 0.32.0 v1/worker/block_table.py, compute_slot_mapping.
@@ -135,8 +94,9 @@ def token_slots(block_table: NDArray[Any], tokens: TokenMap, block_size: int, pa
     requests = tokens.requests[: tokens.num_live]
     column, offset = np.divmod(tokens.positions[: tokens.num_live], block_size * parallel.size)
     _validate_columns(column, requests, block_table.shape[1])
-    slots = np.full(len(tokens.positions), NO_SLOT, dtype=np.int64)
     blocks = block_table[requests, column].astype(np.int64)
+    _validate_blocks(blocks, column, requests)
+    slots = np.full(len(tokens.positions), NO_SLOT, dtype=np.int64)
     if parallel.size == 1:
         slots[: tokens.num_live] = blocks * block_size + offset
         return sealed64(slots)
@@ -154,6 +114,14 @@ def _validate_columns(column: Int64Array, requests: Int32Array, num_columns: int
         raise InvalidBatch("block_table", facts, row=int(requests[token]), help="the table is too narrow for seq_lens")
 
 
+def _validate_blocks(blocks: Int64Array, column: Int64Array, requests: Int32Array) -> None:
+    """Raise if a token's block is negative: its slot would be too, and -1 would pass for a token stored elsewhere."""
+    if len(blocks) and blocks.min() < 0:
+        token = int((blocks < 0).argmax())
+        facts = {"expected": f"a block in column {column[token]}", "got": int(blocks[token]), "token": token}
+        raise InvalidBatch("block_table", facts, row=int(requests[token]))
+
+
 def sparse_start_loc(tokens: TokenMap, topk_tokens: int) -> Int32Array:
     """Return the prefix sum of the keys that each token reads under sparse attention.
 
@@ -164,7 +132,15 @@ def sparse_start_loc(tokens: TokenMap, topk_tokens: int) -> Int32Array:
     Returns:
         [num_tokens+1] int32; padding tokens repeat the last offset.
 
+    Raises:
+        InvalidBatch: The tokens read more keys than int32 can count; names the request.
+
     Sync: none.
     Source: vLLM 0.32.0 v1/attention/backends/mla/rocm_aiter_mla_sparse.py, paged_kv_indptr.
     """
-    return prefix_sum(np.minimum(tokens.visible, topk_tokens))
+    sums = prefix_sum(np.minimum(tokens.visible, topk_tokens))
+    if len(sums) * topk_tokens > MOST and sums.min() < 0:
+        token = int((sums < 0).argmax()) - 1
+        facts = {"expected": f"at most {MOST} keys of all tokens together, to fit int32", "got": f"more at {token=}"}
+        raise InvalidBatch("sparse_start_loc", facts, row=int(tokens.requests[token]), help="make smaller steps")
+    return sums

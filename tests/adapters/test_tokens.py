@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens, local_lens_of_ranks
-from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.ragged import lens_of, map_tokens, sparse_start_loc, start_loc_of, token_slots
+from mla_contract.adapters.fault import InvalidBatch, InvalidConfig
+from mla_contract.adapters.lengths import lens_of
+from mla_contract.adapters.tokens import map_tokens, sparse_start_loc, token_slots
+from tests.adapters.offsets import start_loc_of
 from tests.adapters.scenarios import LOCAL_LENS
 from tests.adapters.strategies import ordered_batches, sharings
 
@@ -26,11 +28,11 @@ def test_start_loc_of_lengths_returns_to_them(lens: list[int]) -> None:
 def test_lens_of_a_falling_prefix_sum_is_refused() -> None:
     """An offset that falls is named; repeated offsets are padding and fine."""
     with pytest.raises(InvalidBatch) as caught:
-        lens_of([0, 3, 2])
+        lens_of(np.array([0, 3, 2], np.int32))
     assert caught.value.row == 1
     with pytest.raises(InvalidBatch):
-        lens_of([1, 2])
-    assert lens_of([0, 3, 3]).tolist() == [3, 0]
+        lens_of(np.array([1, 2], np.int32))
+    assert lens_of(np.array([0, 3, 3], np.int32)).tolist() == [3, 0]
 
 
 @given(ordered_batches())
@@ -102,11 +104,11 @@ def test_local_lens_of_vllm_examples_agree() -> None:
 
 
 def test_sharing_that_cuts_a_state_is_refused() -> None:
-    """An interleave that is no multiple of the compression would lay a state on two ranks."""
-    with pytest.raises(InvalidBatch, match="interleave"):
+    """An interleave that is not a multiple of the compression would lay a state on two ranks."""
+    with pytest.raises(InvalidConfig, match="interleave"):
         ContextParallel(2, 0, 6).in_states(4)
     assert ContextParallel(2, 0, 8).in_states(4).interleave == 2
-    with pytest.raises(InvalidBatch):
+    with pytest.raises(InvalidConfig):
         ContextParallel(2, 2)
 
 
