@@ -64,14 +64,15 @@ def lengths(num_reqs: int, num_decodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def batch_fields(queries: np.ndarray, lens: np.ndarray) -> dict[str, Any]:
-    """Return the fields of a common batch; slots follow the block table."""
+    """Return the fields of a common batch; slots follow the block table, and padding requests have none."""
     start_loc = np.concatenate([[0], np.cumsum(queries)])
     columns = -(-int(lens.max()) // BLOCK)
     table = np.zeros((len(lens), MAX_MODEL_LEN // BLOCK), np.int64)
     table[:, :columns] = 1 + np.arange(len(lens) * columns).reshape(len(lens), columns)
     owner = np.repeat(np.arange(len(lens)), queries)
     position = lens[owner] - queries[owner] + np.arange(len(owner)) - start_loc[owner]
-    slots = table[owner, position // BLOCK] * BLOCK + position % BLOCK
+    slots = np.where(lens[owner] > 0, table[owner, position // BLOCK] * BLOCK + position % BLOCK, -1)
+    table[lens == 0] = 0
     return {
         "query_start_loc": torch.tensor(start_loc, dtype=torch.int32),
         "query_start_loc_cpu": torch.tensor(start_loc, dtype=torch.int32),
@@ -194,11 +195,21 @@ def times_of(sides: dict[str, Callable[[], object]], rounds: int, calls: int) ->
     return found
 
 
-def rows_of(parts: Any, num_reqs: int, num_decodes: int, *, dense_prefill: bool) -> dict[str, Callable[[], object]]:
+class Case(NamedTuple):
+    """What the requests of a batch are: the share of decodes, and of live ones before padding of a captured size."""
+
+    decodes: float
+    dense_prefill: bool = False
+    live: float = 1.0
+
+
+def rows_of(parts: Any, num_reqs: int, case: Case) -> dict[str, Callable[[], object]]:
     """Return the sides of one case, after checking them."""
     common_class = parts[0]
-    batch = common_class(**batch_fields(*lengths(num_reqs, num_decodes)))
-    build = vllm_builder(parts, batch, dense_prefill=dense_prefill)
+    queries, lens = lengths(num_reqs, int(num_reqs * case.decodes))
+    lens[int(num_reqs * case.live) :] = 0
+    batch = common_class(**batch_fields(queries, lens))
+    build = vllm_builder(parts, batch, dense_prefill=case.dense_prefill)
     metadata = build()
     check_correct(metadata, batch)
 
@@ -209,9 +220,10 @@ def rows_of(parts: Any, num_reqs: int, num_decodes: int, *, dense_prefill: bool)
 
 
 CASES = {
-    "mixed": (0.5, False),
-    "mixed, dense prefill": (0.5, True),
-    "decode only": (1.0, False),
+    "mixed": Case(0.5),
+    "mixed, dense prefill": Case(0.5, dense_prefill=True),
+    "decode only": Case(1.0),
+    "decode only, padded": Case(1.0, live=0.8),
 }
 
 
@@ -229,9 +241,9 @@ def main() -> int:
         print(f"no rows: {version}")
         return 1
     print(f"{'case':<22}{'requests':>9}  {'side':<11}{'median us':>10}{'quartiles':>18}{'ratio':>8}")
-    for name, (share, dense_prefill) in CASES.items():
+    for name, case in CASES.items():
         for size in options.sizes:
-            sides = rows_of(parts, size, int(size * share), dense_prefill=dense_prefill)
+            sides = rows_of(parts, size, case)
             times = times_of(sides, options.rounds, options.calls)
             base = times["vLLM build"].median_us
             for side, found in times.items():

@@ -36,7 +36,6 @@ def facts_of(builder: Any, config: Any = None, group_spec: Any = None, *, packed
         dcp_rank=_rank("get_dcp_group") if dcp_size > 1 else 0,
         dcp_interleave=_int(parallel, "cp_kv_cache_interleave_size") or 1,
         pcp_size=pcp_size,
-        pcp_rank=_rank("get_pcp_group") if pcp_size > 1 else 0,
         max_num_seqs=_int(getattr(config, "scheduler_config", None), "max_num_seqs"),
         max_capture_size=_int(getattr(config, "compilation_config", None), "max_cudagraph_capture_size"),
         next_n=_next_n(config),

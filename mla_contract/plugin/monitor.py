@@ -15,7 +15,7 @@ from mla_contract.contract.step.views import subjects_of
 from mla_contract.errors import ContractError
 from mla_contract.plugin.facts import facts_of
 from mla_contract.plugin.readers import name_readers, without_later_duties
-from mla_contract.plugin.records import Kind, kind_of, protocol_for
+from mla_contract.plugin.records import RecordKind, kind_of, protocol_for
 from mla_contract.runtime.check import check_metadata
 from mla_contract.runtime.hook import respond
 from mla_contract.runtime.settings import Mode, Settings, current_settings
@@ -46,7 +46,7 @@ class Monitor:
     def __init__(self, minor: str) -> None:
         self.minor = minor
         self._origins: WeakKeyDictionary[Any, Origin] = WeakKeyDictionary()
-        self._facts: WeakKeyDictionary[Any, Facts] = WeakKeyDictionary()
+        self._facts: WeakKeyDictionary[Any, tuple[Facts, Facts]] = WeakKeyDictionary()
         self._seen: Counter[tuple[str, str, bool]] = Counter()
         self._lock = Lock()
         atexit.register(self.log_seen)
@@ -91,12 +91,11 @@ class Monitor:
             kind = kind_of(origin.backend, origin.spec, record)
             if kind is None:
                 continue
-            facts = self._facts_of(builder, origin)
             found = check_metadata(
                 record,
                 protocol_for(kind, record),
                 batch=batch,
-                facts=facts if facts.capturing is capturing else replace(facts, capturing=capturing),
+                facts=self._facts_of(builder, origin, capturing),
                 level=settings.level,
             )
             if found:
@@ -104,18 +103,18 @@ class Monitor:
             self._count(kind, record, bool(found))
             respond(settings, found)
 
-    def _facts_of(self, builder: Any, origin: Origin) -> Facts:
-        """Return the facts of a builder, read once."""
+    def _facts_of(self, builder: Any, origin: Origin, capturing: bool) -> Facts:
+        """Return the facts of a builder, read once: the same object at every step, for which one check is compiled."""
         try:
             known = self._facts.get(builder)
             if known is None:
-                known = facts_of(builder, origin.config, origin.spec, packed=origin.packed)
-                self._facts[builder] = known
-            return known
+                facts = facts_of(builder, origin.config, origin.spec, packed=origin.packed)
+                known = self._facts[builder] = (replace(facts, capturing=False), replace(facts, capturing=True))
+            return known[capturing]
         except TypeError:
             return NO_FACTS
 
-    def _count(self, kind: Kind, record: Any, broken: bool) -> None:
+    def _count(self, kind: RecordKind, record: Any, broken: bool) -> None:
         """Count a record by kind and class."""
         with self._lock:
             self._seen[kind.value, type(record).__qualname__, broken] += 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from mla_contract.contract.structure.faults import CODE_OF
 from mla_contract.contract.violation import Violation
-from mla_contract.plugin.records import Kind
+from mla_contract.plugin.records import RecordKind
 from mla_contract.profiles import known_minors, load_reads
 
 _INDEX = re.compile(r"\[[^\]]*\]")
@@ -46,7 +46,7 @@ def readers_of(minor: str) -> Mapping[tuple[str, str], Reader]:
     return found
 
 
-def name_readers(violations: Iterable[Violation], kind: Kind, minor: str) -> tuple[Violation, ...]:
+def name_readers(violations: Iterable[Violation], kind: RecordKind, minor: str) -> tuple[Violation, ...]:
     """Return violations whose help names the reader of their field, and the release whose line it is."""
     readers, release = readers_of(minor), load_reads(minor)["release"]
     named = []
@@ -62,7 +62,7 @@ def name_readers(violations: Iterable[Violation], kind: Kind, minor: str) -> tup
     return tuple(named)
 
 
-def without_later_duties(violations: Iterable[Violation], kind: Kind, minor: str) -> tuple[Violation, ...]:
+def without_later_duties(violations: Iterable[Violation], kind: RecordKind, minor: str) -> tuple[Violation, ...]:
     """Leave out missing members that only a later release reads: an older class does not owe them."""
     now, later = readers_of(minor), readers_of(known_minors()[-1])
     kept = []

@@ -12,7 +12,7 @@ from mla_contract.contract.schema.indexer import IndexerMetadata
 from mla_contract.contract.schema.sparse import SparseMLAMetadata
 
 
-class Kind(StrEnum):
+class RecordKind(StrEnum):
     """What a record is for; the words of the profiles."""
 
     DENSE = "dense"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
     INDEXER = "indexer"
 
 
-def kind_of(backend: Any, spec: Any, record: Any) -> Kind | None:
+def kind_of(backend: Any, spec: Any, record: Any) -> RecordKind | None:
     """Return what a record is for, or None when the contract does not speak of it.
 
     Args:
@@ -29,22 +29,22 @@ def kind_of(backend: Any, spec: Any, record: Any) -> Kind | None:
         record: What the builder returned.
     """
     if _says(backend, "is_mla"):
-        return Kind.SPARSE if _says(backend, "is_sparse") else Kind.DENSE
+        return RecordKind.SPARSE if _says(backend, "is_sparse") else RecordKind.DENSE
     if not _is_latent(spec):
         return None
     role = getattr(getattr(spec, "cache_role", None), "value", None)
-    if role == Kind.INDEXER.value or (role is None and hasattr(record, "num_prefill_tokens")):
-        return Kind.INDEXER
+    if role == RecordKind.INDEXER.value or (role is None and hasattr(record, "num_prefill_tokens")):
+        return RecordKind.INDEXER
     if backend is None:
-        return Kind.SPARSE if hasattr(record, "topk_tokens") else Kind.DENSE
+        return RecordKind.SPARSE if hasattr(record, "topk_tokens") else RecordKind.DENSE
     return None
 
 
-def protocol_for(kind: Kind, record: Any) -> type:
+def protocol_for(kind: RecordKind, record: Any) -> type:
     """Return the Protocol that a record of this kind owes."""
-    if kind is Kind.INDEXER:
+    if kind is RecordKind.INDEXER:
         return IndexerMetadata
-    if kind is Kind.DENSE:
+    if kind is RecordKind.DENSE:
         return MLAMetadata
     return AiterSparseMetadata if hasattr(record, "paged_kv_indptr") else SparseMLAMetadata
 

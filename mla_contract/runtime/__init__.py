@@ -6,7 +6,7 @@ the mode unset nothing is wrapped and nothing runs. Importing this package arms 
 
 from __future__ import annotations
 
-from mla_contract.runtime.check import Report, check_metadata, report_metadata, validate_metadata
+from mla_contract.runtime.check import MetadataReport, check_metadata, report_metadata, validate_metadata
 from mla_contract.runtime.hook import arm_from_environment, validating
 from mla_contract.runtime.settings import Mode, Settings, current_settings
 from mla_contract.runtime.tally import Tally, tally
@@ -14,7 +14,7 @@ from mla_contract.runtime.wrap import validated
 
 __all__ = [
     "Mode",
-    "Report",
+    "MetadataReport",
     "Settings",
     "Tally",
     "arm_from_environment",

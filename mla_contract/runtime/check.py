@@ -43,7 +43,7 @@ class Known(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class MetadataReport:
     """What a check saw.
 
     Attributes:
@@ -72,7 +72,7 @@ def protocol_of(record: object) -> type:
 
 def report_metadata(
     obj: object, protocol: Any = None, *, batch: object = None, level: Level = Level.STRUCTURAL, **known: Unpack[Known]
-) -> Report:
+) -> MetadataReport:
     """Check whatever an engine passes around, and say also what could not be decided; never raises.
 
     Args:
@@ -97,7 +97,7 @@ def report_metadata(
             held[path], skipped[path] = judged.held, judged.skipped
     except Exception as error:  # noqa: BLE001 - the object is foreign; whatever it raises is a finding, not a crash
         violations.append(_uncheckable(obj, error))
-    return Report(tuple(dict.fromkeys(violations)), held, skipped, device_reads() - before)
+    return MetadataReport(tuple(dict.fromkeys(violations)), held, skipped, device_reads() - before)
 
 
 def check_metadata(

@@ -22,7 +22,7 @@ from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
 from mla_contract.contract.step.facts import Facts
 from mla_contract.contract.step.trace import BuildTrace, addresses_of
 from mla_contract.contract.violation import Violation
-from mla_contract.runtime import Report, report_metadata
+from mla_contract.runtime import MetadataReport, report_metadata
 from mla_contract.testing.corpus import BatchSpec, conformance_batches, derived_block_table, in_order
 from mla_contract.testing.lowering import common_batch
 from mla_contract.testing.plan_equality import compare_with_plan
@@ -116,7 +116,7 @@ class Verdict:
 
     violations: tuple[Violation, ...] = ()
     skipped: str | None = None
-    report: Report | None = field(default=None, compare=False)
+    report: MetadataReport | None = field(default=None, compare=False)
 
 
 def plan_config(target: ConformanceTarget) -> PlanConfig:

@@ -6,7 +6,7 @@ import pytest
 
 from mla_contract.contract.violation import Violation
 from mla_contract.plugin.readers import name_readers, readers_of, without_later_duties
-from mla_contract.plugin.records import Kind
+from mla_contract.plugin.records import RecordKind
 from mla_contract.profiles.installed import nearest_profile
 
 MISSING = Violation("MLA101", "Lean.num_decode_tokens", "field is missing", help="declare it")
@@ -32,15 +32,15 @@ def test_nearest_profile_of_release_is_its_minor_or_the_closest(release: str, mi
 
 def test_name_readers_of_read_field_names_function_file_and_line() -> None:
     """The help names the shared layer's read of that release; a field that nobody reads keeps its help."""
-    (named,) = name_readers([MISSING], Kind.DENSE, "0.32")
+    (named,) = name_readers([MISSING], RecordKind.DENSE, "0.32")
     assert named.help.startswith("read by MLAAttention.forward_impl, vllm/model_executor/layers/attention/")
     assert named.help.endswith(" of vLLM 0.32.0; declare it")
     other = Violation("MLA101", "Lean.nobody_reads_this", "field is missing", help="declare it")
-    assert name_readers([other], Kind.DENSE, "0.32") == (other,)
+    assert name_readers([other], RecordKind.DENSE, "0.32") == (other,)
 
 
 def test_without_later_duties_of_old_release_drops_what_came_later() -> None:
     """A sparse class of 0.24 does not owe the counts that later releases read; one of 0.32 does."""
     assert ("sparse", "num_decode_tokens") not in readers_of("0.24")
-    assert without_later_duties([MISSING], Kind.SPARSE, "0.24") == ()
-    assert without_later_duties([MISSING], Kind.SPARSE, "0.32") == (MISSING,)
+    assert without_later_duties([MISSING], RecordKind.SPARSE, "0.24") == ()
+    assert without_later_duties([MISSING], RecordKind.SPARSE, "0.32") == (MISSING,)

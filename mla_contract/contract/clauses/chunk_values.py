@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
-from mla_contract.contract.clauses.indexer_chunk import Run, chunks_of, runs_of
+from mla_contract.contract.clauses.indexer_chunk import ChunkRun, chunks_of, runs_of
 from mla_contract.contract.clauses.need import BATCH, DCP, INDEXER_PREFILL, START_LOC, fact
 from mla_contract.contract.clauses.owners import equal, repeats_rows
 from mla_contract.contract.clauses.prefill import compare_tables
@@ -13,7 +13,7 @@ from mla_contract.contract.step.context import Ints, StepContext
 from mla_contract.contract.step.host import host, host_ints
 
 
-def _known_runs(step: StepContext) -> list[Run]:
+def _known_runs(step: StepContext) -> list[ChunkRun]:
     """Return the runs whose requests are known."""
     facts = step.facts
     states_are_split = facts.dcp_size > 1 and facts.dcp_interleave % facts.compress_ratio > 0

@@ -11,7 +11,7 @@ from mla_contract.contract.step.context import StepContext
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ChunkRun:
     """Consecutive chunks over one slice of requests: the first gathers keys, the others reuse them.
 
     Attributes:
@@ -35,10 +35,10 @@ def chunks_of(step: StepContext) -> list[Any]:
     return chunks
 
 
-def runs_of(step: StepContext) -> list[Run]:
+def runs_of(step: StepContext) -> list[ChunkRun]:
     """Return the runs of chunks, by token ranges and the batch's host offsets."""
     chunks, start_loc = chunks_of(step), step.start_loc
-    found: list[Run] = []
+    found: list[ChunkRun] = []
     if start_loc is None:
         return found
     first_of: dict[int, int] = {}
@@ -48,14 +48,14 @@ def runs_of(step: StepContext) -> list[Run]:
     for index, chunk in enumerate(chunks):
         run = found[-1] if found else None
         if run is not None and run.start < chunk.token_start < run.end:
-            found[-1] = Run(run.first, run.last, run.start, run.end, (*run.chunks, index))
+            found[-1] = ChunkRun(run.first, run.last, run.start, run.end, (*run.chunks, index))
             continue
         first = first_of.get(chunk.token_start)
         if first is None:
-            found.append(Run(-1, -1, chunk.token_start, chunk.token_end, (index,)))
+            found.append(ChunkRun(-1, -1, chunk.token_start, chunk.token_end, (index,)))
             continue
         last = min(first + chunk.num_reqs, len(start_loc) - 1)
-        found.append(Run(first, last, chunk.token_start, int(start_loc[last]), (index,)))
+        found.append(ChunkRun(first, last, chunk.token_start, int(start_loc[last]), (index,)))
     return found
 
 
@@ -63,7 +63,7 @@ def _path(step: StepContext, index: int, name: str) -> str:
     return f"{step.name}.prefill.chunks[{index}].{name}"
 
 
-def _states(step: StepContext, run: Run) -> int | None:
+def _states(step: StepContext, run: ChunkRun) -> int | None:
     """Return the states of a run's requests by the host bounds."""
     if step.upper_lens is None or run.first < 0:
         return None

@@ -89,9 +89,9 @@ _ABSENT = object()
 
 
 @lru_cache(maxsize=64)
-def _ramp(length: int, kind: str) -> bytes:
-    """Return the bytes of 0, 1, 2, ... in an element type."""
-    return np.arange(length, dtype=kind).tobytes()
+def _ramp(shape: tuple[int, ...], kind: np.dtype[Any]) -> bytes:
+    """Return the bytes of 0, 1, 2, ... in a shape and an element type."""
+    return np.arange(shape[0], dtype=kind).tobytes()
 
 
 @lru_cache(maxsize=64)
@@ -174,7 +174,9 @@ class StepContext:
         self.num_reqs: Any = reqs
         self.num_tokens: Any = tokens
         decodes, prefills, decode_tokens, self.decode, self.prefill = _COUNTS(metadata)
-        self.num_decodes, self.num_prefills, self.num_decode_tokens = _int(decodes), _int(prefills), _int(decode_tokens)
+        self.num_decodes = decodes if type(decodes) is int else None
+        self.num_prefills = prefills if type(prefills) is int else None
+        self.num_decode_tokens = decode_tokens if type(decode_tokens) is int else None
         self.is_indexer = read(metadata, "num_prefill_tokens", _ABSENT) is not _ABSENT
         self.is_mla = self.num_decodes is not None and not self.is_indexer
         self.is_sparse = self.is_mla and read(metadata, "topk_tokens", _ABSENT) is not _ABSENT
@@ -195,7 +197,7 @@ class StepContext:
         if start_loc is None:
             return
         # Batches of plain decodes are by far the most: their offsets are known by one comparison of bytes.
-        if start_loc.tobytes() == _ramp(len(start_loc), start_loc.dtype.char):
+        if start_loc.tobytes() == _ramp(start_loc.shape, start_loc.dtype):
             self.query_lens = _ones(len(start_loc) - 1)
             self.max_query_len = self.min_query_len = min(len(self.query_lens), 1)
             if upper is not None:

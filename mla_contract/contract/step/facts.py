@@ -31,7 +31,6 @@ class Facts:
         dcp_rank: This rank among them.
         dcp_interleave: Consecutive tokens that one rank stores.
         pcp_size: Ranks of round-robin prefill context parallelism.
-        pcp_rank: This rank among them.
         max_num_seqs: Most requests of a step.
         max_capture_size: Largest captured batch.
         next_n: Query tokens of a verified request: drafts and one.
@@ -71,7 +70,6 @@ class Facts:
     dcp_rank: int = 0
     dcp_interleave: int = 1
     pcp_size: int = 1
-    pcp_rank: int = 0
     max_num_seqs: int | None = None
     max_capture_size: int | None = None
     next_n: int | None = None

@@ -160,7 +160,7 @@ def _fields() -> StepContext:
 
 def _round_robin() -> StepContext:
     """Return a batch whose local rows are every second position."""
-    made = with_facts(subject(queries=(3,), lens=(5,), decodes=0), pcp_size=2, pcp_rank=0)
+    made = with_facts(subject(queries=(3,), lens=(5,), decodes=0), pcp_size=2)
     made.batch.positions = torch.tensor([0, 2, 4])
     return replace(made)
 
