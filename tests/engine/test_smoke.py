@@ -83,7 +83,7 @@ def test_difference_is_read_up_to_the_first_other_token() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--backend", "rocm"], "known are rocm_sparse, cuda_sparse and module:Class"),
+        (["--backend", "rocm"], "the engine can have cuda_sparse, rocm_sparse, module:Class"),
         (["--model", "llama"], "known are deepseek-v3.2, glm-moe-dsa"),
         (["--provider", "cuda"], "known are aiter, triton, reference, aiter-double"),
         (["--index-cache", "int4"], "known are fp8, float"),

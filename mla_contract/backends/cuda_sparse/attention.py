@@ -28,8 +28,8 @@ class CudaSparseAttention(SparseAttentionOp):
         providers: Sequence[KernelProvider] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Keep what every call needs; arguments as for the base class, and where the kernels run."""
-        super().__init__(config, manager, providers)
+        """Keep what every call needs; arguments as for the base class."""
+        super().__init__(config, manager, providers, device)
         rows = torch.arange(config.token_rows + 1, dtype=torch.int32, device=device)
         self._offsets = rows * config.topk_tokens
 

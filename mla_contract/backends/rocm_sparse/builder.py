@@ -48,7 +48,7 @@ class RocmSparseBuilder(SparseBuilder[RocmSparseMetadata]):
         Raises:
             NoProvider: Work is to be planned, and no provider does.
         """
-        super().__init__(config, device)
+        super().__init__(config, device, providers=providers)
         home, rows = self.lowering.device, config.token_rows
         self._qo_indptr = torch.arange(rows + 1, dtype=torch.int32, device=home)
         self._last_page = torch.ones(rows, dtype=torch.int32, device=home)

@@ -16,6 +16,8 @@ from mla_contract.contract.step.facts import Facts
 from mla_contract.runtime.check import validate_metadata
 
 if TYPE_CHECKING:
+    import torch
+
     from mla_contract.backends.sparse.config import SparseConfig
 
 
@@ -23,7 +25,11 @@ class SparseAttentionOp:
     """Base of an attention op; a backend adds ``forward_mqa``."""
 
     def __init__(
-        self, config: SparseConfig, manager: WorkspaceManager, providers: Sequence[KernelProvider] | None = None
+        self,
+        config: SparseConfig,
+        manager: WorkspaceManager,
+        providers: Sequence[KernelProvider] | None = None,
+        device: torch.device | str = "cpu",
     ) -> None:
         """Keep what every call needs.
 
@@ -31,8 +37,9 @@ class SparseAttentionOp:
             config: The configuration.
             manager: Scratch memory, reserved by ``profile``.
             providers: Kernel providers to try; the registry's order by default.
+            device: Where the kernels run.
         """
-        self.config, self.manager, self.providers = config, manager, providers
+        self.config, self.manager, self.providers, self.device = config, manager, providers, device
         self._scratch = plan_workspace(config).attention
 
     def profile(self) -> None:

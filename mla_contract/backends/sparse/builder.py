@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mla_contract.backends.sparse.lowering import Lowering
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
     from mla_contract.backends.sparse.indexer_metadata import SparseIndexerMetadata
     from mla_contract.contract.schema.batch import CommonBatch
+    from mla_contract.contract.schema.provider import KernelProvider
 
 M_co = TypeVar("M_co", bound=SparseMetadata, covariant=True)
 
@@ -27,14 +29,21 @@ class SparseBuilder(ABC, Generic[M_co]):
         lowering: Plans and copies; the indexer's record is made of the same step.
     """
 
-    def __init__(self, config: SparseConfig, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        config: SparseConfig,
+        device: torch.device | str = "cpu",
+        *,
+        providers: Sequence[KernelProvider] | None = None,
+    ) -> None:
         """Allocate the shared buffers.
 
         Args:
             config: The configuration.
             device: Where the kernels run.
+            providers: Kernel providers to try where kernels plan ahead; the registry's order by default.
         """
-        self.config = config
+        self.config, self.providers = config, providers
         self.lowering = Lowering(config, device)
 
     def build(self, batch: CommonBatch) -> M_co:

@@ -9,6 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from mla_contract.backends.choice import BACKEND_VARIABLE, DEFAULT_BACKEND, INDEX_CACHE_VARIABLE
+from mla_contract.backends.kernels.registry import ENVIRONMENT, known_providers
+from mla_contract.runtime.settings import LEVEL_VARIABLE, MODE_VARIABLE
 from mla_contract.testing.engine.models import VOCABULARY
 from mla_contract.testing.engine.oracle import Answer, Question
 from mla_contract.testing.engine.processes import Run, ask_oracle, run_engine, write_model
@@ -18,7 +21,6 @@ MODELS: Mapping[str, str] = MappingProxyType({"deepseek-v3.2": "write_sparse_mod
 """Recipe of each model, by the name of its family."""
 
 DOUBLE = "aiter-double"
-PROVIDERS = ("aiter", "triton", "reference", DOUBLE)
 DOUBLE_STANDS_FOR = "0.1.20:gfx950"
 
 TRAFFIC: Mapping[str, Any] = MappingProxyType(
@@ -47,7 +49,7 @@ class Smoke:
         index_cache: How the indexer's cache stores keys; ``float`` is compared exactly.
     """
 
-    backend: str = "rocm_sparse"
+    backend: str = DEFAULT_BACKEND.name
     model: str = "deepseek-v3.2"
     provider: str = ""
     index_cache: str = "float"
@@ -71,12 +73,12 @@ class Smoke:
     @property
     def variables(self) -> dict[str, str]:
         """Environment of the engine: every build is checked, values included."""
-        named = {"MLA_CONTRACT_PROVIDER": self.provider} if self.provider and not self.doubled else {}
+        named = {ENVIRONMENT: self.provider} if self.provider and not self.doubled else {}
         return named | {
-            "MLA_CONTRACT_BACKEND": self.backend,
-            "MLA_CONTRACT_INDEX_CACHE": "fp8" if self.index_fp8 else "float",
-            "MLA_CONTRACT_VALIDATE": "error",
-            "MLA_CONTRACT_LEVEL": "values",
+            BACKEND_VARIABLE: self.backend,
+            INDEX_CACHE_VARIABLE: "fp8" if self.index_fp8 else "float",
+            MODE_VARIABLE: "error",
+            LEVEL_VARIABLE: "values",
         }
 
     def questions(self) -> list[Question]:
@@ -130,6 +132,11 @@ class Report:
     def passed(self) -> bool:
         """Whether everything is as it must be."""
         return not self.message and all(one.holds is not False for one in self.findings)
+
+
+def provider_words() -> tuple[str, ...]:
+    """Return what can be named as a provider: those that are registered, and aiter's double."""
+    return (*known_providers(), DOUBLE)
 
 
 def run_smoke(smoke: Smoke, say: Callable[[str], None] = lambda text: None) -> Report:
