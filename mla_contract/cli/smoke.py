@@ -12,7 +12,7 @@ from mla_contract.cli.shared import reported_errors
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mla_contract.testing.engine.smoke import Report, Smoke
+    from mla_contract.testing.engine.smoke import Smoke, SmokeReport
 
 EXIT_DIFFERS = 1
 _MARKS = {True: ("yes", "green"), False: ("NO", "red"), None: ("", "dim")}
@@ -89,7 +89,7 @@ def _asked(backend: str, model: str, provider: str, index_cache: str) -> Smoke:
     return Smoke(backend=backend, model=model, provider=provider, index_cache=index_cache)
 
 
-def _run(asked: Smoke) -> Report:
+def _run(asked: Smoke) -> SmokeReport:
     """Run, and say on standard error what is being done."""
     from rich.console import Console
 
@@ -104,7 +104,7 @@ def _run(asked: Smoke) -> Report:
             raise AuditError(str(error), "the last lines above are those of the process that ended") from error
 
 
-def _table(asked: Smoke, report: Report) -> Table:
+def _table(asked: Smoke, report: SmokeReport) -> Table:
     """Return the table: what was looked at, what was found, and whether it must be so and is."""
     from rich.table import Table
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mla_contract.backends.sparse.config import SparseConfig
-from mla_contract.backends.sparse.metadata import SparseMetadata
+from mla_contract.backends.sparse.metadata import SparseRecord
 from mla_contract.backends.sparse.workspace import LocalWorkspace
 from mla_contract.contract.clauses.clause import Level
 from mla_contract.runtime.check import check_metadata
@@ -46,9 +46,9 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
     return [] if ours == theirs else [path]
 
 
-def shared(record: SparseMetadata) -> SparseMetadata:
+def shared(record: SparseRecord) -> SparseRecord:
     """Return the fields that both backends have."""
-    return SparseMetadata(**{one.name: getattr(record, one.name) for one in fields(SparseMetadata)})
+    return SparseRecord(**{one.name: getattr(record, one.name) for one in fields(SparseRecord)})
 
 
 def pair(config: SparseConfig) -> tuple[WholeRocmSparse, WholeCudaSparse]:

@@ -17,12 +17,12 @@ from mla_contract.backends.sparse.attention import SparseAttentionOp
 from mla_contract.backends.sparse.builder import SparseBuilder
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.indexer import SparseIndexer
-from mla_contract.backends.sparse.metadata import SparseMetadata
+from mla_contract.backends.sparse.metadata import SparseRecord
 from mla_contract.contract.schema.declaration import BackendDeclaration
 from mla_contract.contract.schema.provider import KernelProvider
 from mla_contract.contract.schema.workspace import WorkspaceManager
 
-Builder = TypeVar("Builder", bound=SparseBuilder[SparseMetadata])
+Builder = TypeVar("Builder", bound=SparseBuilder[SparseRecord])
 Attention = TypeVar("Attention", bound=SparseAttentionOp)
 
 

@@ -49,7 +49,9 @@ def toy(written: dict[str, Path]) -> Any:
 def provider(written: dict[str, Path]) -> Any:
     """Return the provider, as its registration names it."""
     ((name, value),) = PROVIDER.entries.items()
-    made = load_value(value)()
+    factory = load_value(value)
+    assert not isinstance(factory, str), factory
+    made = factory()
     assert made.name == name
     return made
 

@@ -11,7 +11,7 @@ from mla_contract.adapters.field_buffer import MOST_VIEWS
 from mla_contract.backends.rocm_sparse.metadata import RocmSparseMetadata
 from mla_contract.backends.rocm_sparse.work import SIX, PersistentWork
 from mla_contract.backends.sparse.builder import SparseBuilder
-from mla_contract.backends.sparse.step import Step
+from mla_contract.backends.sparse.step import LoweredStep
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
@@ -58,7 +58,7 @@ class RocmSparseBuilder(SparseBuilder[RocmSparseMetadata]):
         if config.persistent:
             self.work = PersistentWork(config, home, providers=providers, ubatch=ubatch, layer_group=layer_group)
 
-    def build_step(self, step: Step) -> RocmSparseMetadata:
+    def build_step(self, step: LoweredStep) -> RocmSparseMetadata:
         """Return the attention's record of a planned step. Sync: reads no device memory."""
         rows = step.num_kernel_rows
         fields = step.shared_fields()
@@ -81,7 +81,7 @@ class RocmSparseBuilder(SparseBuilder[RocmSparseMetadata]):
         }
         return self._tables[rows]
 
-    def _work_fields(self, step: Step, work_plan: PersistentWork, indptr: torch.Tensor) -> dict[str, Any]:
+    def _work_fields(self, step: LoweredStep, work_plan: PersistentWork, indptr: torch.Tensor) -> dict[str, Any]:
         """Return the planned work: the record and its six arrays."""
         host = step.sparse_start_loc
         if host is None:

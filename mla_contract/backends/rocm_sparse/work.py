@@ -59,7 +59,6 @@ class PersistentWork:
     """One memory for the work of every batch size; a smaller batch's arrays are its leading parts.
 
     Attributes:
-        fills: How often work was planned.
         last_reuse: The record of the last build that planned nothing; None after one that did.
     """
 
@@ -94,7 +93,6 @@ class PersistentWork:
         self._last_page = torch.ones(rows, dtype=torch.int32, device=device)
         self._cut: dict[int, WorkBuffers] = {}
         self._key: WorkKey | None = None
-        self.fills = 0
         self.last_reuse: Reuse | None = None
 
     def buffers(self, num_rows: int) -> WorkBuffers:
@@ -133,7 +131,6 @@ class PersistentWork:
             return work
         registry.run(FillWork(buffers=work, kv_indptr=kv_indptr), self._providers)
         self._key, self.last_reuse = key, None
-        self.fills += 1
         return work
 
     def _key_of(self, token_kv_lens: bytes, query_lens: bytes, num_rows: int) -> WorkKey:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from mla_contract.backends.kernels import registry
-from mla_contract.backends.sparse.metadata import SparseMetadata
+from mla_contract.backends.sparse.metadata import SparseRecord
 from mla_contract.backends.sparse.workspace import plan_workspace, take
 from mla_contract.contract.schema.provider import KernelProvider, MapSlots
 from mla_contract.contract.schema.workspace import WorkspaceManager
@@ -46,7 +46,7 @@ class SparseAttentionOp:
         """Reserve what ``forward_mqa`` will ask for."""
         take(self._scratch, self.manager)
 
-    def _slots(self, q: Tensor, topk_indices: Tensor, metadata: SparseMetadata) -> Tensor:
+    def _slots(self, q: Tensor, topk_indices: Tensor, metadata: SparseRecord) -> Tensor:
         """Return the slot of each selected position: [rows, topk] int32, -1 where there is none.
 
         Raises:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mla_contract.backends.sparse.lowering import Lowering
-from mla_contract.backends.sparse.metadata import SparseMetadata
-from mla_contract.backends.sparse.step import Step
+from mla_contract.backends.sparse.metadata import SparseRecord
+from mla_contract.backends.sparse.step import LoweredStep
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mla_contract.contract.schema.batch import CommonBatch
     from mla_contract.contract.schema.provider import KernelProvider
 
-M_co = TypeVar("M_co", bound=SparseMetadata, covariant=True)
+M_co = TypeVar("M_co", bound=SparseRecord, covariant=True)
 
 
 class SparseBuilder(ABC, Generic[M_co]):
@@ -62,5 +62,5 @@ class SparseBuilder(ABC, Generic[M_co]):
         return self.build_step(step), self.lowering.indexer(step)
 
     @abstractmethod
-    def build_step(self, step: Step) -> M_co:
+    def build_step(self, step: LoweredStep) -> M_co:
         """Return the attention's record of a planned step. Sync: reads no device memory."""

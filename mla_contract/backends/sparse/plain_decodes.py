@@ -15,7 +15,7 @@ from mla_contract.adapters.arrays import INT32, Int32Array, counting, ones, pref
 from mla_contract.adapters.buffers import PlanBuffers
 from mla_contract.adapters.split import Split
 from mla_contract.backends.sparse.planning import host_array
-from mla_contract.backends.sparse.step import Step
+from mla_contract.backends.sparse.step import LoweredStep
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
@@ -47,7 +47,7 @@ class PlainDecodes:
         self._topk = np.array([config.topk_tokens], dtype=INT32)
         self._known: dict[int, _Known] = {}
 
-    def step(self, batch: CommonBatch, indexer: bool) -> Step | None:
+    def step(self, batch: CommonBatch, indexer: bool) -> LoweredStep | None:
         """Return the step of a batch, on the device; None where a request does something else.
 
         Args:
@@ -77,7 +77,7 @@ class PlainDecodes:
         if indexer:
             arrays.update(decode_seq_lens=seq_lens, decode_lens=known.lens, decode_row_requests=known.owners)
         self._buffers.lower_arrays(arrays)
-        return Step(self._config, batch, known.split, known.lowered, count, 1, indexer, known.lens, offsets)
+        return LoweredStep(self._config, batch, known.split, known.lowered, count, 1, indexer, known.lens, offsets)
 
     def _learn(self, count: int) -> _Known:
         """Return, and keep, what follows from the number of requests."""

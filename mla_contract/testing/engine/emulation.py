@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from mla_contract.testing.engine.oracle import Question
+    from mla_contract.testing.engine.question import Question
 
 FP8_MAX = 448.0
 SMALLEST_AMAX = 1e-4

@@ -13,8 +13,8 @@ from mla_contract.backends.choice import BACKEND_VARIABLE, DEFAULT_BACKEND, INDE
 from mla_contract.backends.kernels.registry import ENVIRONMENT, known_providers
 from mla_contract.runtime.settings import LEVEL_VARIABLE, MODE_VARIABLE
 from mla_contract.testing.engine.models import VOCABULARY
-from mla_contract.testing.engine.oracle import Answer, Question
-from mla_contract.testing.engine.processes import Run, ask_oracle, run_engine, write_model
+from mla_contract.testing.engine.processes import EngineRun, ask_oracle, run_engine, write_model
+from mla_contract.testing.engine.question import Answer, Question
 from mla_contract.testing.engine.traffic import prompts_of, traffic_from
 
 MODELS: Mapping[str, str] = MappingProxyType({"deepseek-v3.2": "write_sparse_model", "glm-moe-dsa": "write_glm_model"})
@@ -102,7 +102,7 @@ class Smoke:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SmokeFinding:
     """One line of the result.
 
     Attributes:
@@ -117,7 +117,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SmokeReport:
     """The result of a smoke run.
 
     Attributes:
@@ -125,7 +125,7 @@ class Report:
         message: How the run ended, if it did not finish.
     """
 
-    findings: tuple[Finding, ...] = field(default=())
+    findings: tuple[SmokeFinding, ...] = field(default=())
     message: str = ""
 
     @property
@@ -139,7 +139,7 @@ def provider_words() -> tuple[str, ...]:
     return (*known_providers(), DOUBLE)
 
 
-def run_smoke(smoke: Smoke, say: Callable[[str], None] = lambda text: None) -> Report:
+def run_smoke(smoke: Smoke, say: Callable[[str], None] = lambda text: None) -> SmokeReport:
     """Write a model, run it through the engine, ask transformers, and compare.
 
     Args:
@@ -156,16 +156,16 @@ def run_smoke(smoke: Smoke, say: Callable[[str], None] = lambda text: None) -> R
         say("running it through the engine")
         run = run_engine(model, smoke.traffic, smoke.variables, DOUBLE_STANDS_FOR if smoke.doubled else "")
         if run.outcome["error"]:
-            return Report(message=f"{run.outcome['error']}: {run.outcome['message']}")
+            return SmokeReport(message=f"{run.outcome['error']}: {run.outcome['message']}")
         found = token_findings(run, free, dense)
         if run.outcome["tokens"] != free.tokens:
             say("asking transformers place by place")
             (forced,) = ask_oracle(model, [smoke.question(run.outcome["tokens"])])
             found.append(forced_finding(run, forced))
-    return Report((*traffic_findings(run), *found, *check_findings(run)))
+    return SmokeReport((*traffic_findings(run), *found, *check_findings(run)))
 
 
-def traffic_findings(run: Run) -> list[Finding]:
+def traffic_findings(run: EngineRun) -> list[SmokeFinding]:
     """Return what the scheduler met: each kind of step must have come up, else the run shows little."""
     done = run.outcome["scheduling"]
     names = {
@@ -175,41 +175,41 @@ def traffic_findings(run: Run) -> list[Finding]:
         "cached_tokens": "prompt tokens found in the prefix cache",
     }
     text = ", ".join(f"{done.get(name, 0)} {meaning}" for name, meaning in names.items())
-    return [Finding("traffic", f"{done.get('steps', 0)} steps; {text}", all(done.get(name) for name in names))]
+    return [SmokeFinding("traffic", f"{done.get('steps', 0)} steps; {text}", all(done.get(name) for name in names))]
 
 
-def token_findings(run: Run, free: Answer, dense: Answer) -> list[Finding]:
+def token_findings(run: EngineRun, free: Answer, dense: Answer) -> list[SmokeFinding]:
     """Return how the tokens compare with the model's, and with those of the model when nothing is left out."""
     tokens = run.outcome["tokens"]
     total = sum(map(len, tokens))
     same, control = equal_tokens(tokens, free.tokens), equal_tokens(tokens, dense.tokens)
     return [
-        Finding("greedy tokens as transformers", f"{same} of {total}", same == total),
-        Finding("control: as a dense model, must differ", f"{control} of {total}", control < total),
-        Finding("largest difference of a log probability", f"{largest_difference(run, free):.1e}"),
+        SmokeFinding("greedy tokens as transformers", f"{same} of {total}", same == total),
+        SmokeFinding("control: as a dense model, must differ", f"{control} of {total}", control < total),
+        SmokeFinding("largest difference of a log probability", f"{largest_difference(run, free):.1e}"),
     ]
 
 
-def forced_finding(run: Run, forced: Answer) -> Finding:
+def forced_finding(run: EngineRun, forced: Answer) -> SmokeFinding:
     """Return how many tokens are those that the model would have said after the same tokens."""
     tokens = run.outcome["tokens"]
-    return Finding(
+    return SmokeFinding(
         "of these, as transformers after the same tokens",
         f"{equal_tokens(tokens, forced.tokens)} of {sum(map(len, tokens))}, log probabilities differ by up to "
         f"{largest_difference(run, forced):.1e}",
     )
 
 
-def check_findings(run: Run) -> list[Finding]:
+def check_findings(run: EngineRun) -> list[SmokeFinding]:
     """Return how many builds were checked; attention's and indexer's record must be among them, none broken."""
     checked = run.outcome["checked"]
     kinds = {kind for kind, *_ in checked}
     text = ", ".join(f"{builds} {name} ({broken} broken)" for _, name, builds, broken in checked)
     holds = kinds >= {"sparse", "indexer"} and not any(broken for *_, broken in checked)
-    found = [Finding("metadata, every clause, every step", text or "nothing was checked", holds)]
+    found = [SmokeFinding("metadata, every clause, every step", text or "nothing was checked", holds)]
     if run.outcome["calls"]:
         calls = ", ".join(f"{name} {count}" for name, count in sorted(run.outcome["calls"].items()))
-        found.append(Finding("calls of the double", calls))
+        found.append(SmokeFinding("calls of the double", calls))
     return found
 
 
@@ -218,7 +218,7 @@ def equal_tokens(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -
     return sum(a == b for left, right in zip(one, other, strict=True) for a, b in zip(left, right, strict=True))
 
 
-def largest_difference(run: Run, answer: Answer) -> float:
+def largest_difference(run: EngineRun, answer: Answer) -> float:
     """Return the largest difference between log probabilities of a token that both name, where tokens before agree."""
     largest = 0.0
     for index, ours in enumerate(run.outcome["logprobs"]):

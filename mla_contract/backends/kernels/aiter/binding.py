@@ -38,7 +38,7 @@ def parameters_of(function: Function) -> Mapping[str, inspect.Parameter]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class AiterCall:
     """One call, made of keywords only.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from mla_contract.backends.kernels.triton.device import FLOATS, DeviceInfo, find_device
+from mla_contract.backends.kernels.triton.device import FLOATS, TritonDevice, find_device
 from mla_contract.contract.schema.provider import IndexerCacheFormat, KeyLayout, Operation
 from mla_contract.contract.structure.arrays import is_array
 
@@ -22,7 +22,7 @@ def arrays_of(inputs: Operation[Any]) -> dict[str, Tensor]:
     return {name: cast(Tensor, value) for name, value in named if is_array(value)}
 
 
-def place_of(inputs: Operation[Any], *, interpreted: bool) -> DeviceInfo | str:
+def place_of(inputs: Operation[Any], *, interpreted: bool) -> TritonDevice | str:
     """Return the device that holds every array of an operation, or why there is none that kernels run on.
 
     Args:
@@ -41,7 +41,7 @@ def place_of(inputs: Operation[Any], *, interpreted: bool) -> DeviceInfo | str:
     return find_device(device.type, device.index)
 
 
-def type_reason(name: str, dtype: torch.dtype, device: DeviceInfo) -> str | None:
+def type_reason(name: str, dtype: torch.dtype, device: TritonDevice) -> str | None:
     """Return why an element type cannot be read on a device."""
     if dtype in FLOATS or dtype in device.fp8:
         return None
@@ -65,7 +65,7 @@ def packed_reason(**arrays: Tensor | None) -> str | None:
     return None
 
 
-def cache_reason(cache: Tensor, format: IndexerCacheFormat, device: DeviceInfo) -> str | None:
+def cache_reason(cache: Tensor, format: IndexerCacheFormat, device: TritonDevice) -> str | None:
     """Return why the indexer's cache cannot be read or written."""
     if cache.shape[2] != format.width:
         return f"cache rows have {cache.shape[2]} elements, the format has {format.width}"
