@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -23,7 +23,7 @@ from mla_contract.contract.schema.provider import KernelProvider
 from mla_contract.contract.schema.workspace import WorkspaceManager
 
 Builder = TypeVar("Builder", bound=SparseBuilder[SparseRecord])
-Attention = TypeVar("Attention", bound=SparseAttentionOp)
+Attention = TypeVar("Attention", bound=SparseAttentionOp[Any])
 
 
 class WholeBackend(Generic[Builder, Attention]):

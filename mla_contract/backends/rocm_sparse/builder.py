@@ -69,6 +69,7 @@ class RocmSparseBuilder(SparseBuilder[RocmSparseMetadata]):
 
     def _cut(self, rows: int) -> dict[str, Any]:
         """Return, and keep, aiter's tables for a number of rows: views of buffers that never move."""
+        # Sizes come again and again, in no order that would make one of them the least wanted.
         if len(self._tables) >= MOST_VIEWS:
             self._tables.clear()
         offsets = self.lowering.buffers.buffer("sparse_start_loc")

@@ -28,6 +28,8 @@ SIX = tuple(one.name for one in fields(WorkSizes))
 class WorkKey:
     """Everything that planned work depends on.
 
+    Lengths are kept whole rather than hashed: work of other lengths would give wrong results without a word.
+
     Attributes:
         ubatch: The micro-batch.
         layer_group: Layers that share the builder.
@@ -91,6 +93,7 @@ class PersistentWork:
         self._qo_indptr = torch.arange(rows + 1, dtype=torch.int32, device=device)
         self._kv_indptr = torch.zeros(rows + 1, dtype=torch.int32, device=device)
         self._last_page = torch.ones(rows, dtype=torch.int32, device=device)
+        # A captured graph keeps the record of its size, so none is ever dropped; there are as many as batch sizes.
         self._cut: dict[int, WorkBuffers] = {}
         self._key: WorkKey | None = None
         self.last_reuse: Reuse | None = None

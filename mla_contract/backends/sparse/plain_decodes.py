@@ -45,6 +45,7 @@ class PlainDecodes:
     def __init__(self, config: SparseConfig, buffers: PlanBuffers) -> None:
         self._config, self._buffers = config, buffers
         self._topk = np.array([config.topk_tokens], dtype=INT32)
+        # One entry for each number of requests that comes; the buffers refuse more than they were made for.
         self._known: dict[int, _Known] = {}
 
     def step(self, batch: CommonBatch, indexer: bool) -> LoweredStep | None:
@@ -66,6 +67,7 @@ class PlainDecodes:
         if batch.dcp_local_seq_lens is not None:
             return None
         known, seq_lens = self._known.get(count) or self._learn(count), host_array(bounds)
+        # Compared as bytes: comparing arrays would make a third one, and then reduce it.
         if host_array(batch.query_start_loc_cpu).tobytes() != known.start_loc or len(seq_lens) != count:
             return None
         if np.minimum.reduce(seq_lens) < SHORTEST:

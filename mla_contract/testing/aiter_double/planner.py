@@ -15,7 +15,7 @@ def get_mla_metadata_info_v1(chip: Chip, a: Arguments) -> tuple[tuple[int | tupl
     _only_fast(a)
     heads, rows = a["num_head_qo"], a["batch_size"] * a["max_seqlen_qo"]
     if heads % 8:
-        raise AssertionError(f"num_head_qo={heads} is no multiple of 8")
+        raise AssertionError(f"num_head_qo={heads} is not a multiple of 8")
     units, tiles = chip.num_cus, _tiles(chip, a)
     partial = min(rows + units - 1, 2 * (units - 1)) * tiles
     most = a.get("max_split_per_batch", -1)
@@ -44,7 +44,7 @@ def get_mla_metadata_v1(chip: Chip, a: Arguments) -> None:
     _check(chip, gran & (gran - 1) == 0, f"kv_granularity={gran}")
     for name in ("seqlens_qo_indptr", "seqlens_kv_indptr", "kv_last_page_lens"):
         index = a.get(name)
-        _check(chip, index is None or (index.dtype is torch.int32 and index.stride(0) == 1), f"{name} is no int32")
+        _check(chip, index is None or (index.dtype is torch.int32 and index.stride(0) == 1), f"{name} is not int32")
     fold = chip.fold(*chip.pair(q, kv), heads)
     _check(chip, fold == 1 or a["uni_seqlen_qo"] >= 1, "folding needs uni_seqlen_qo")
     bounds = a["seqlens_kv_indptr"].tolist()

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from mla_contract.testing.engine.question import Question
 
 FP8_MAX = 448.0
+"""Largest e4m3 value."""
 SMALLEST_AMAX = 1e-4
+"""Least magnitude that a scale is made of; written here again, because nothing is shared with what is compared."""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LOGPROBS = 5
-"""Log probabilities that are kept of each place."""
+"""Log probabilities that are kept of each place: enough to find the engine's token among them where one differs."""
 
 
 def answer(model: Any, question: Question) -> Answer:

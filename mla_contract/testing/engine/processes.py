@@ -19,6 +19,7 @@ from typing import Any
 from mla_contract.testing.engine.question import Answer, Question
 
 LIMIT_S = 400
+"""Seconds after which a process counts as hung: four times what the slowest run takes on two cores."""
 OURS = ("MLA_CONTRACT_", "VLLM_PLUGINS")
 """Beginnings of the variables that a run sets itself, and does not inherit."""
 

@@ -22,6 +22,7 @@ MODELS: Mapping[str, str] = MappingProxyType({"deepseek-v3.2": "write_sparse_mod
 
 DOUBLE = "aiter-double"
 DOUBLE_STANDS_FOR = "0.1.20:gfx950"
+"""Release and GPU: the newest of which every kernel of the path is charted."""
 
 TRAFFIC: Mapping[str, Any] = MappingProxyType(
     {

@@ -9,6 +9,7 @@ from mla_contract.backends.kernels.aiter.binding import AiterCall
 from mla_contract.backends.kernels.aiter.device import AiterDevice
 from mla_contract.contract.schema.provider import (
     LOGITS_ALIGNMENT,
+    SHUFFLE_TILE,
     ChunkLogits,
     GatherIndexerK,
     IndexerCacheFormat,
@@ -20,7 +21,6 @@ from mla_contract.contract.schema.provider import (
 GROUP = 128
 """Elements of a key that share a scale: the only group that the writer's threads cover."""
 
-TILE = 16
 CACHE_MODULES = ("aiter", "aiter.ops.cache")
 CHUNK_MODULES = ("aiter.ops.triton.attention.fp8_mqa_logits", "aiter.ops.triton.fp8_mqa_logits")
 PAGED_MODULES = ("aiter.ops.triton.attention.pa_mqa_logits", "aiter.ops.triton.pa_mqa_logits")
@@ -167,8 +167,8 @@ def _cache_reason(cache: Tensor, format: IndexerCacheFormat, device: AiterDevice
         return f"head_dim={format.head_dim} in groups of {format.group}: aiter needs {GROUP} of both"
     if cache.shape[2] != format.width or cache.element_size() != 1:
         return f"cache rows are {cache.shape[2]} of {cache.dtype}, the format has {format.width} bytes"
-    if format.layout is KeyLayout.SHUFFLE and cache.shape[1] % TILE:
-        return f"block_size={cache.shape[1]}: the shuffled layout needs a multiple of {TILE}"
+    if format.layout is KeyLayout.SHUFFLE and cache.shape[1] % SHUFFLE_TILE:
+        return f"block_size={cache.shape[1]}: the shuffled layout needs a multiple of {SHUFFLE_TILE}"
     return None
 
 
@@ -188,7 +188,7 @@ def _heads_reason(q: Tensor) -> str | None:
 
 
 def _int32_reason(**arrays: Tensor) -> str | None:
-    """Return which index array is no contiguous int32."""
+    """Return which index array is not contiguous int32."""
     for name, array in arrays.items():
         if array.dtype is not torch.int32 or not array.is_contiguous():
             return (
