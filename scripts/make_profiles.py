@@ -8,11 +8,13 @@ from __future__ import annotations
 import gc
 import sys
 from pathlib import Path
+from typing import Any
 
 from mla_contract.audit.profile import profile_tree, render_profile
 from mla_contract.audit.project import open_project
 from mla_contract.audit.source.acquire import fetch_release
 from mla_contract.audit.source.tree import open_tree
+from mla_contract.profiles import PARTS
 
 LAST_RELEASES = {
     "0.24": "0.24.0",
@@ -35,9 +37,19 @@ def main(minors: list[str]) -> None:
     for minor in minors or LAST_RELEASES:
         release = LAST_RELEASES[minor]
         project = open_project(open_tree(fetch_release(release)), release=release)
-        path = TARGET / f"vllm-{minor}.json"
-        path.write_text(render_profile(profile_tree(project)), encoding="utf-8")
-        print(f"{path.name}: {path.stat().st_size} bytes")
+        for path in write_profile(profile_tree(project), minor, TARGET):
+            print(f"{path.relative_to(TARGET)}: {path.stat().st_size} bytes")
+
+
+def write_profile(profile: dict[str, Any], minor: str, target: Path) -> list[Path]:
+    """Write each part of a profile to its directory below a target, and return the files."""
+    written = []
+    for part, keys in PARTS.items():
+        path = target / part / f"vllm-{minor}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(render_profile({key: profile[key] for key in ("schema", "release", *keys)}), encoding="utf-8")
+        written.append(path)
+    return written
 
 
 if __name__ == "__main__":

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_contract.adapters.arrays import INT32, BoolArray, Int32Array, IntsLike, counting, ones, prefix_sum, sealed
-from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.ragged import lens_of
+from mla_contract.adapters.arrays import BoolArray, Int32Array, IntsLike, counting, ones, prefix_sum, sealed
+from mla_contract.adapters.equality import compared_by_value
+from mla_contract.adapters.fault import InvalidBatch, is_int
+from mla_contract.adapters.lengths import MOST, int32_lens, lens_of, validate_lens
 
 
+class BatchOptions(TypedDict, total=False):
+    """What a batch may say beyond its lengths; the attributes of ``BatchShape`` say what each is."""
+
+    num_actual_tokens: int | None
+    max_query_len: int | None
+    is_prefilling: Sequence[bool] | NDArray[np.bool_] | None
+    split_query_lens: IntsLike | None
+    block_table: NDArray[Any] | None
+
+
+@compared_by_value
 class BatchShape(NamedTuple):
     """Lengths of one batch on the host; make it with ``of`` or ``from_start_loc``, which check them.
 
@@ -48,47 +61,27 @@ class BatchShape(NamedTuple):
         return int(self.query_start_loc[-1])
 
     @classmethod
-    def of(cls, query_lens: IntsLike, seq_lens: IntsLike, **options: Any) -> BatchShape:
+    def of(cls, query_lens: IntsLike, seq_lens: IntsLike, **options: Unpack[BatchOptions]) -> BatchShape:
         """Check the lengths and return the batch.
 
         Args:
             query_lens: [num_reqs] ints, tokens.
             seq_lens: [num_reqs] ints, tokens.
-            **options: ``num_actual_tokens``, ``max_query_len``, ``is_prefilling``, ``split_query_lens`` and
-                ``block_table``, as the attributes say.
+            **options: As the attributes say; each may be left out, or be None.
 
         Raises:
-            InvalidBatch: Lengths contradict one another; names the row.
+            InvalidBatch: Lengths are not ints, do not fit int32, or contradict one another; names the row.
 
         Sync: none.
         Source: vLLM 0.32.0 v1/attention/backend.py, CommonAttentionMetadata.
         """
-        lens = np.array(query_lens, dtype=INT32)
-        return cls._of(lens, prefix_sum(lens), seq_lens, options)
+        lens = int32_lens("query_lens", query_lens)
+        return cls._of(lens, prefix_sum(lens), seq_lens, **options)
 
     @classmethod
-    def _of(cls, lens: Int32Array, start_loc: Int32Array, seq_lens: IntsLike, options: dict[str, Any]) -> BatchShape:
-        """Check the lengths, and return the batch; the prefix sum is that of ``lens``."""
-        totals = np.array(seq_lens, dtype=INT32)
-        overriding = options.pop("split_query_lens", None)
-        judged = lens if overriding is None else _per_request("split_query_lens", overriding, len(lens), np.int32)
-        flags = options.pop("is_prefilling", None)
-        num_tokens = options.pop("num_actual_tokens", None)
-        longest = options.pop("max_query_len", None)
-        return cls(
-            context_lens=_context_lens(lens, totals),
-            query_lens=sealed(lens),
-            seq_lens=sealed(totals),
-            query_start_loc=start_loc,
-            num_actual_tokens=_token_count(num_tokens, int(start_loc[-1])),
-            max_query_len=_longest(longest, judged),
-            is_prefilling=None if flags is None else _per_request("is_prefilling", flags, len(lens), np.bool_),
-            split_query_lens=None if overriding is None else judged,
-            **options,
-        )
-
-    @classmethod
-    def from_start_loc(cls, query_start_loc: IntsLike, seq_lens: IntsLike, **options: Any) -> BatchShape:
+    def from_start_loc(
+        cls, query_start_loc: IntsLike, seq_lens: IntsLike, **options: Unpack[BatchOptions]
+    ) -> BatchShape:
         """Check a prefix sum of query lengths and return the batch; otherwise as ``of``.
 
         Args:
@@ -101,44 +94,83 @@ class BatchShape(NamedTuple):
 
         Sync: none.
         """
-        lens = lens_of(query_start_loc)
+        offsets = int32_lens("query_start_loc", query_start_loc)
+        lens = lens_of(offsets)
         if lens is ones(len(lens)):
-            return cls._of(lens, counting(len(lens) + 1), seq_lens, options)
-        return cls._of(lens, sealed(np.array(query_start_loc, dtype=INT32)), seq_lens, options)
+            return cls._of(lens, counting(len(lens) + 1), seq_lens, **options)
+        return cls._of(lens, sealed(offsets), seq_lens, **options)
+
+    @classmethod
+    def _of(
+        cls,
+        lens: Int32Array,
+        start_loc: Int32Array,
+        seq_lens: IntsLike,
+        *,
+        num_actual_tokens: int | None = None,
+        max_query_len: int | None = None,
+        is_prefilling: Sequence[bool] | NDArray[np.bool_] | None = None,
+        split_query_lens: IntsLike | None = None,
+        block_table: NDArray[Any] | None = None,
+    ) -> BatchShape:
+        """Check everything, and return the batch; the prefix sum is that of ``lens``."""
+        totals = int32_lens("seq_lens", seq_lens)
+        context = validate_lens(lens, totals, start_loc)
+        judged = None if split_query_lens is None else _split_lens(split_query_lens, len(lens))
+        return cls(
+            query_lens=sealed(lens),
+            seq_lens=sealed(totals),
+            context_lens=context,
+            query_start_loc=start_loc,
+            num_actual_tokens=_token_count(num_actual_tokens, int(start_loc[-1])),
+            max_query_len=_longest(max_query_len, lens if judged is None else judged),
+            is_prefilling=None if is_prefilling is None else _flags(is_prefilling, len(lens)),
+            split_query_lens=judged,
+            block_table=None if block_table is None else _table(block_table, len(lens)),
+        )
 
 
-def _per_request(name: str, values: Any, num_reqs: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """Return a copy of one value for each request, read-only."""
-    array = np.array(values, dtype=dtype)
-    if array.shape != (num_reqs,):
-        raise InvalidBatch(name, {"expected": f"shape ({num_reqs},)", "got": f"shape {array.shape}"})
+def _flags(values: Any, num_reqs: int) -> BoolArray:
+    """Return a copy of one flag for each request, read-only."""
+    array = np.array(values) if num_reqs else np.array(values, dtype=np.bool_)
+    if array.shape != (num_reqs,) or array.dtype != np.bool_:
+        facts = {"expected": f"bool, shape ({num_reqs},)", "got": f"{array.dtype}, shape {array.shape}"}
+        raise InvalidBatch("is_prefilling", facts)
     array.setflags(write=False)
     return array
 
 
-def _context_lens(lens: Int32Array, totals: Int32Array) -> Int32Array:
-    """Return the cached tokens, after checking that no length is negative."""
-    if lens.ndim != 1 or lens.shape != totals.shape:
-        raise InvalidBatch("seq_lens", {"expected": f"shape {lens.shape}", "got": f"shape {totals.shape}"})
-    context = totals - lens
-    if len(lens) and np.minimum.reduce(lens | context) < 0:
-        row = int(((lens < 0) | (context < 0)).argmax())
+def _split_lens(values: IntsLike, num_reqs: int) -> Int32Array:
+    """Return the lengths by which the split judges rows."""
+    array = int32_lens("split_query_lens", values)
+    if len(array) != num_reqs:
+        raise InvalidBatch("split_query_lens", {"expected": f"shape ({num_reqs},)", "got": f"shape {array.shape}"})
+    if num_reqs and np.minimum.reduce(array) < 0:
+        row = int(array.argmin())
+        raise InvalidBatch("split_query_lens", {"expected": "at least 0", "got": int(array[row])}, row=row)
+    return sealed(array)
+
+
+def _table(block_table: NDArray[Any], num_reqs: int) -> NDArray[Any]:
+    """Return the block table; it is read while slots are planned, and not kept."""
+    array = np.asarray(block_table)
+    if array.ndim != 2 or array.dtype.kind not in "iu" or len(array) != num_reqs:
         raise InvalidBatch(
-            "seq_lens",
-            {"expected": "0 <= query_len <= seq_len", "got": f"query_len={lens[row]} seq_len={totals[row]}"},
-            row=row,
+            "block_table",
+            {"expected": f"ints, shape ({num_reqs}, max_blocks)", "got": f"{array.dtype}, shape {array.shape}"},
+            help="pass the rows of this batch's requests",
         )
-    return sealed(context)
+    return array
 
 
 def _token_count(declared: int | None, num_live: int) -> int:
     """Return the number of tokens, which padding may raise above the live ones."""
     if declared is None:
         return num_live
-    if declared < num_live:
+    if not is_int(declared) or not num_live <= declared <= MOST:
         raise InvalidBatch(
             "num_actual_tokens",
-            {"expected": f"at least {num_live}, the sum of query_lens", "got": declared},
+            {"expected": f"an int of at least {num_live}, the sum of query_lens", "got": f"{declared!r}"},
             help="pad requests and tokens together; padding requests have query length 0",
         )
     return int(declared)
@@ -152,7 +184,11 @@ def _longest(declared: int | None, judged: Int32Array) -> int:
         longest = int(np.maximum.reduce(judged))
     else:
         longest = 0
-    if declared is not None and declared < longest:
-        row = int(judged.argmax())
-        raise InvalidBatch("max_query_len", {"expected": f"at least {longest}", "got": declared}, row=row)
-    return longest if declared is None else int(declared)
+    if declared is None:
+        return longest
+    if not is_int(declared) or not longest <= declared <= MOST:
+        row = int(judged.argmax()) if len(judged) else None
+        raise InvalidBatch(
+            "max_query_len", {"expected": f"an int of at least {longest}", "got": f"{declared!r}"}, row=row
+        )
+    return int(declared)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.adapters.buffer_fields import FIELDS
+from mla_contract.adapters.capacity import Capacity, RowUnit
+from mla_contract.adapters.fault import InvalidBatch, InvalidConfig, SettingFault
 from mla_contract.adapters.field_buffer import MOST_VIEWS, FieldBuffer
-from mla_contract.adapters.fields import FIELDS, Axis, Capacity
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +60,7 @@ class PlanBuffers:
             fields: Names of the fields that are lowered; all by default.
 
         Raises:
-            InvalidBatch: There is no such field.
+            InvalidConfig: There is no such field.
         """
         import torch
 
@@ -67,12 +68,12 @@ class PlanBuffers:
         chosen = [field for field in FIELDS if field.name in wanted]
         if len(chosen) < len(wanted):
             known = sorted(field.name for field in FIELDS)
-            raise InvalidBatch("PlanBuffers.fields", {"expected": f"names among {known}", "got": sorted(wanted)})
-        sizes = [capacity.rows(field.axis) + field.more_rows for field in chosen]
+            raise InvalidConfig([SettingFault("PlanBuffers.fields", f"names among {known}", sorted(wanted))])
+        sizes = [capacity.rows(field.unit) + field.more_rows for field in chosen]
         nbytes = [rows * np.dtype(field.dtype).itemsize for field, rows in zip(chosen, sizes, strict=True)]
         begins = np.cumsum([0, *(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in nbytes)]).tolist()
         self.capacity, self.num_bytes = capacity, begins.pop()
-        self._most_requests = capacity.rows(Axis.REQUESTS)
+        self._most_requests = capacity.rows(RowUnit.REQUESTS)
         device = torch.device(device)
         self._packed = torch.empty(self.num_bytes, dtype=torch.uint8, device=device)
         self._staging = torch.empty(self.num_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
@@ -153,6 +154,8 @@ class PlanBuffers:
         dirty = [field for field in self._ordered if field.dirty]
         if not dirty:
             return
+        # One copy from the first dirty row to the last, clean rows between them included: a launch costs more than the
+        # bytes do.
         packed, staging = self._span(dirty[0].begin, dirty[-1].end)
         packed.copy_(staging, non_blocking=True)
         if self._copied is not None:

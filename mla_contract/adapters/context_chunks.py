@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import lcm
 from typing import Any
 
 import numpy as np
@@ -11,38 +9,8 @@ from numpy.typing import NDArray
 
 from mla_contract.adapters.context_fields import FieldContextPlan, even_chunks
 from mla_contract.adapters.context_packed import PackedContextPlan, packed_chunks
-from mla_contract.adapters.context_parallel import ContextParallel
-from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.release import NEWEST, behaviour_of
-
-
-@dataclass(frozen=True, slots=True)
-class ContextRule:
-    """What bounds a context chunk.
-
-    Attributes:
-        workspace_rows: Rows of the workspace over all ranks together, one for each token.
-        block_size: Tokens of a cache block; the gather cannot start inside one.
-        parallel: The sharing of the cache; each rank's share of the workspace is ``workspace_rows // size``.
-        release: The vLLM release whose plan, and whose shape of plan, is wanted.
-        alignment: Tokens of which every chunk start is a multiple: ``lcm(block_size, size * interleave)`` everywhere.
-    """
-
-    workspace_rows: int
-    block_size: int
-    parallel: ContextParallel = field(default_factory=ContextParallel)
-    release: str = NEWEST
-    alignment: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        behaviour_of(self.release)
-        object.__setattr__(self, "alignment", lcm(self.block_size, self.parallel.span))
-        if self.block_size < 1 or self.workspace_rows < self.alignment:
-            raise InvalidBatch(
-                "workspace_rows",
-                {"expected": f"at least {self.alignment}, the chunk alignment", "got": self.workspace_rows},
-                help="round the workspace up to lcm(block_size, size * interleave)",
-            )
+from mla_contract.adapters.context_rule import ContextRule
+from mla_contract.adapters.release import behaviour_of
 
 
 def plan_context_chunks(

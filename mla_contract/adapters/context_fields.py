@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mla_contract.adapters.arrays import Int32Array, Int64Array, sealed
+from mla_contract.adapters.arrays import Int32Array, Int64Array, owners_of, sealed
 from mla_contract.adapters.context_layout import local_rows
 from mla_contract.adapters.context_parallel import local_lens_of_ranks
+from mla_contract.adapters.context_rule import ContextRule
+from mla_contract.adapters.equality import compared_by_value
 from mla_contract.adapters.fault import InvalidBatch
 
-if TYPE_CHECKING:
-    from mla_contract.adapters.context_chunks import ContextRule
 
-
+@compared_by_value
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldContextPlan:
     """All chunks as rows of parallel arrays; a cell is one prefill in one chunk.
@@ -56,7 +55,7 @@ class FieldContextPlan:
 
     def token_to_seq(self, chunk: int) -> Int32Array:
         """Return the prefill that owns each token of a chunk: [chunk_total_token] int32, computed anew."""
-        return sealed(np.arange(len(self.context_lens), dtype=np.int32).repeat(self.seq_lens[chunk]))
+        return owners_of(self.seq_lens[chunk])
 
 
 def even_chunks(lens: Int32Array, query_start_loc: Int32Array, rule: ContextRule) -> FieldContextPlan:
@@ -74,6 +73,7 @@ def even_chunks(lens: Int32Array, query_start_loc: Int32Array, rule: ContextRule
     Source: vLLM 0.27.1 model_executor/layers/attention/mla_attention.py, build_mla_chunked_context_metadata; there the
         share is rounded to blocks on some platforms only, and never to the round of dealing between ranks.
     """
+    # All contexts are walked in step, chunk by chunk: prefills without context take no share of the workspace.
     piece = _piece(int(np.count_nonzero(lens)), rule)
     num_chunks = -(-int(lens.max()) // piece)
     starts = np.arange(num_chunks)[:, np.newaxis] * piece + np.zeros_like(lens)

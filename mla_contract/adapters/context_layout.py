@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mla_contract.adapters.arrays import Int32Array, sealed
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens_of_ranks
-
-if TYPE_CHECKING:
-    from mla_contract.adapters.context_chunks import ContextRule
+from mla_contract.adapters.context_rule import ContextRule
 
 
 class Cut(NamedTuple):
@@ -45,6 +43,7 @@ def cut_contexts(sizes: list[int], empty: list[int], filled: list[int], rule: Co
         if gaps[gap] == request:
             request += 1
             continue
+        # Rows gathered before this chunk, those of a context that was cut included: the budget counts from here.
         done = filled[request] + -(-start // span) * interleave
         limit = done + budget
         end = bisect_right(filled, limit, request, gaps[gap] + 1) - 1
@@ -53,6 +52,8 @@ def cut_contexts(sizes: list[int], empty: list[int], filled: list[int], rule: Co
         if end == gaps[gap]:
             cuts.append(Cut(first, end, begin, sizes[end - 1]))
             continue
+        # The workspace holds an aligned piece, so a chunk that begins with the cut context always gets one: each turn
+        # of the loop advances.
         piece = _aligned_piece(sizes[end] - start, limit - max(filled[end], done), rule)
         start += piece
         cuts.append(Cut(first, end + 1, begin, start) if piece else Cut(first, end, begin, sizes[end - 1]))
@@ -61,6 +62,8 @@ def cut_contexts(sizes: list[int], empty: list[int], filled: list[int], rule: Co
 
 def _aligned_piece(remaining: int, free_rows: int, rule: ContextRule) -> int:
     """Return the longest aligned piece, in tokens, of a context that does not fit; 0 if there is no room."""
+    # A part of a round of dealing lies on some ranks only, so room is counted in whole rounds. One token at least must
+    # remain: a context that is gathered to its end would not have been cut.
     room = free_rows // rule.parallel.interleave * rule.parallel.span if rule.parallel.size > 1 else free_rows
     return min(rule.workspace_rows, remaining - 1, room) // rule.alignment * rule.alignment
 

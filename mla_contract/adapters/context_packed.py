@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from mla_contract.adapters.arrays import Int32Array, sealed, wide_prefix_sum
+from mla_contract.adapters.arrays import Int32Array, owners_of, sealed, wide_prefix_sum
 from mla_contract.adapters.context_layout import Cells, Layout, LocalCells, cut_contexts, local_rows
+from mla_contract.adapters.context_rule import ContextRule
+from mla_contract.adapters.equality import compared_by_value
 
-if TYPE_CHECKING:
-    from mla_contract.adapters.context_chunks import ContextRule
 
-
+@compared_by_value
 class ContextChunkPlan(NamedTuple):
     """One chunk: a run of prefills, and the slice of each one's context that is gathered together.
 
@@ -56,15 +56,16 @@ class ContextChunkPlan(NamedTuple):
 
     def token_to_seq(self) -> Int32Array:
         """Return the chunk-local owner of each gathered token: [num_context_tokens] int32, computed anew."""
-        return sealed(np.arange(len(self.seq_lens), dtype=np.int32).repeat(self.seq_lens))
+        return owners_of(self.seq_lens)
 
     def padded_local_token_to_seq(self) -> Int32Array | None:
         """Return the chunk-local owner of each row gathered on a rank; None without sharing; computed anew."""
         if self.padded_local_seq_lens is None:
             return None
-        return sealed(np.arange(len(self.seq_lens), dtype=np.int32).repeat(self.padded_local_seq_lens))
+        return owners_of(self.padded_local_seq_lens)
 
 
+@compared_by_value
 class PackedContextPlan(NamedTuple):
     """All chunks, and the flat arrays that their arrays are views of.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mla_contract.adapters.arrays import Int32Array, IntsLike
-from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.adapters.fault import InvalidConfig, SettingFault, int_faults, validate_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class ContextParallel:
     """How ranks share the cache of each request: runs of ``interleave`` tokens, dealt out in turn.
 
     Attributes:
-        size: Ranks that share; 1 is no sharing.
+        size: Ranks that share; 1 where none do.
         rank: This rank.
         interleave: Tokens of a run.
         span: Tokens of one round of dealing: ``size * interleave``.
@@ -27,21 +27,17 @@ class ContextParallel:
     span: int = field(init=False)
 
     def __post_init__(self) -> None:
+        faults = int_faults(self, {"size": 1, "rank": 0, "interleave": 1})
+        if not faults and self.rank >= self.size:
+            faults.append(SettingFault("ContextParallel.rank", f"below size={self.size}", self.rank))
+        validate_settings(faults)
         object.__setattr__(self, "span", self.size * self.interleave)
-        if self.size < 1 or self.interleave < 1 or not 0 <= self.rank < self.size:
-            raise InvalidBatch(
-                "ContextParallel",
-                {
-                    "expected": "size >= 1, interleave >= 1, 0 <= rank < size",
-                    "got": f"size={self.size} rank={self.rank} interleave={self.interleave}",
-                },
-            )
 
     def in_states(self, compress_ratio: int) -> ContextParallel:
         """Return the same sharing counted in states of ``compress_ratio`` tokens.
 
         Raises:
-            InvalidBatch: A state would lie on two ranks.
+            InvalidConfig: A state would lie on two ranks.
 
         Sync: none.
         Source: vLLM 0.32.0 v1/attention/backends/mla/indexer.py, DeepseekV32IndexerMetadataBuilder.
@@ -49,11 +45,11 @@ class ContextParallel:
         if self.size == 1 or compress_ratio == 1:
             return self
         if self.interleave % compress_ratio:
-            raise InvalidBatch(
-                "ContextParallel.interleave",
-                {"expected": f"a multiple of compress_ratio={compress_ratio}", "got": self.interleave},
-                help="a state must lie on one rank",
+            expected = f"a multiple of compress_ratio={compress_ratio}"
+            fault = SettingFault(
+                "ContextParallel.interleave", expected, self.interleave, "a state must lie on one rank"
             )
+            raise InvalidConfig([fault])
         return ContextParallel(self.size, self.rank, self.interleave // compress_ratio)
 
 

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from mla_contract.adapters.arrays import Int32Array, counting, ones, padded, sealed
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens
-from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.adapters.equality import compared_by_value
+from mla_contract.adapters.fault import InvalidBatch, int_faults, validate_settings
 
 if TYPE_CHECKING:
     from mla_contract.adapters.batch import BatchShape
-    from mla_contract.adapters.ragged import TokenMap
     from mla_contract.adapters.split import Split
+    from mla_contract.adapters.tokens import TokenMap
 
 NO_REQUEST = -1
 """Owner of a padding row, which reads no request's block table."""
@@ -38,12 +39,11 @@ class DecodeRule:
     parallel: ContextParallel = field(default_factory=ContextParallel)
 
     def __post_init__(self) -> None:
-        if self.next_n < 1 or self.compress_ratio < 1:
-            got = f"next_n={self.next_n} compress_ratio={self.compress_ratio}"
-            raise InvalidBatch("DecodeRule", {"expected": "next_n >= 1, compress_ratio >= 1", "got": got})
+        validate_settings(int_faults(self, {"next_n": 1, "compress_ratio": 1}))
         self.parallel.in_states(self.compress_ratio)
 
 
+@compared_by_value
 class DecodePlan(NamedTuple):
     """Rows of the decode part; a row is a token when flattened, a request when native.
 
@@ -144,6 +144,7 @@ def _request_rows(lens: Int32Array, context: Int32Array, longest: int, next_n: i
         row = int(lens.argmax())
         facts = {"expected": f"at most next_n={next_n} tokens", "got": longest}
         raise InvalidBatch("decode query", facts, row=row, help="flatten, or lower the decode threshold to next_n")
+    # Kernels want a column even where every row is padding.
     column = np.arange(max(longest, 1), dtype=np.int32)
     visible = np.where(column < lens[:, np.newaxis], context[:, np.newaxis] + column + 1, 0)
     return _Rows(visible, np.where(lens > 0, counting(len(lens)), NO_REQUEST), lens)

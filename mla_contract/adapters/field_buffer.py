@@ -12,7 +12,7 @@ from mla_contract.adapters.fault import InvalidBatch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mla_contract.adapters.fields import BufferField
+    from mla_contract.adapters.buffer_fields import BufferField
     from mla_contract.adapters.plan import BatchPlan
 
 MOST_VIEWS = 256
@@ -111,6 +111,8 @@ class FieldBuffer:
             )
         if values is not None:
             host[:count] = values if values.ndim == 1 else values.reshape(-1)
+        # Rows behind those of the step before hold the padding already, unless the padding itself is another: an
+        # offset that is repeated changes with its last value, and then all rows are written.
         fill, end = self.field.padding, max(count, self._count)
         if fill is None:
             fill = host.item(count - 1) if count else 0

@@ -6,11 +6,10 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
-from mla_contract.adapters.arrays import Int32Array, sealed, wide_prefix_sum
+from mla_contract.adapters.arrays import Int32Array, owners_of
 from mla_contract.adapters.context_parallel import ContextParallel
-from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.adapters.equality import compared_by_value
+from mla_contract.adapters.fault import InvalidBatch, int_faults, validate_settings
 
 LOGIT_BYTES = 4
 """Bytes of one float32 logit."""
@@ -33,14 +32,7 @@ class IndexerRule:
     parallel: ContextParallel = field(default_factory=ContextParallel)
 
     def __post_init__(self) -> None:
-        if self.buffer_states < 1 or self.logits_bytes < LOGIT_BYTES or self.compress_ratio < 1:
-            raise InvalidBatch(
-                "IndexerRule",
-                {
-                    "expected": f"buffer_states >= 1, logits_bytes >= {LOGIT_BYTES}, compress_ratio >= 1",
-                    "got": f"{self.buffer_states}, {self.logits_bytes}, {self.compress_ratio}",
-                },
-            )
+        validate_settings(int_faults(self, {"buffer_states": 1, "logits_bytes": LOGIT_BYTES, "compress_ratio": 1}))
         self.parallel.in_states(self.compress_ratio)
 
 
@@ -53,6 +45,7 @@ class ChunkSlice(NamedTuple):
     query_end: int
 
 
+@compared_by_value
 class IndexerChunkPlan(NamedTuple):
     """One chunk: keys of a run of requests, and the query tokens that are scored against them.
 
@@ -91,9 +84,10 @@ class IndexerChunkPlan(NamedTuple):
 
     def token_to_seq(self) -> Int32Array:
         """Return the chunk-local owner of each gathered state: [total_seq_lens] int32, computed anew."""
-        return sealed(np.arange(len(self.seq_lens), dtype=np.int32).repeat(self.seq_lens))
+        return owners_of(self.seq_lens)
 
 
+@compared_by_value
 class IndexerPlan(NamedTuple):
     """All chunks, and the flat arrays that their arrays are views of.
 
@@ -103,7 +97,7 @@ class IndexerPlan(NamedTuple):
         cu_seqlen_ke: [num_prefill_tokens] int32, over all prefill tokens.
         cu_seq_lens: [num_prefills + runs] int32, prefix sum of each run of requests, run after run.
         local_cu_seq_lens: [num_prefills + runs] int32, the same on this rank; None without sharing.
-        max_prefill_seq_len: Longest prefill, in tokens.
+        max_prefill_seq_len: Longest prefill, in tokens; read since 0.30 by indexers that pool keys.
     """
 
     chunks: tuple[IndexerChunkPlan, ...]
@@ -114,12 +108,12 @@ class IndexerPlan(NamedTuple):
     max_prefill_seq_len: int
 
 
-def split_indexer_chunks(states: Int32Array, query_lens: Int32Array, rule: IndexerRule) -> tuple[ChunkSlice, ...]:
+def slice_runs(state_sums: list[int], query_sums: list[int], rule: IndexerRule) -> tuple[ChunkSlice, ...]:
     """Return runs of requests, each with the longest prefix that fits; a request too wide alone is cut by query tokens.
 
     Args:
-        states: [num_prefills] int32, states of each request.
-        query_lens: [num_prefills] int32, query tokens of each.
+        state_sums: Prefix sum of the prefills' states, one longer than they are.
+        query_sums: That of their query tokens; it may begin at any offset.
         rule: The buffer and the budget.
 
     Returns:
@@ -131,17 +125,6 @@ def split_indexer_chunks(states: Int32Array, query_lens: Int32Array, rule: Index
     Sync: none.
     Source: vLLM 0.32.0 v1/attention/backends/mla/indexer.py, _split_indexer_prefill_chunks; there a request wider than
         the buffer is passed on.
-    """
-    return slice_runs(wide_prefix_sum(states), wide_prefix_sum(query_lens), rule)
-
-
-def slice_runs(state_sums: list[int], query_sums: list[int], rule: IndexerRule) -> tuple[ChunkSlice, ...]:
-    """Return what ``split_indexer_chunks`` does, from prefix sums; those of the queries may begin at any offset.
-
-    Raises:
-        InvalidBatch: One request with query tokens has more states than the buffer.
-
-    Sync: none.
     """
     max_logits = rule.logits_bytes // LOGIT_BYTES
     slices: list[ChunkSlice] = []
@@ -157,6 +140,7 @@ def slice_runs(state_sums: list[int], query_sums: list[int], rule: IndexerRule) 
                 row=begin,
                 help="the buffer must hold the states of one request of the longest model length",
             )
+        # A single token may exceed the budget of logits, and must be scored all the same.
         step = max(1, max_logits // num_states if num_states else num_rows)
         slices += [ChunkSlice(begin, end, query, min(query + step, num_rows)) for query in range(0, num_rows, step)]
         begin = end

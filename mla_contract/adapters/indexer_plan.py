@@ -12,8 +12,8 @@ from mla_contract.adapters.indexer_chunks import ChunkSlice, IndexerChunkPlan, I
 
 if TYPE_CHECKING:
     from mla_contract.adapters.batch import BatchShape
-    from mla_contract.adapters.ragged import TokenMap
     from mla_contract.adapters.split import Split
+    from mla_contract.adapters.tokens import TokenMap
 
 
 def plan_indexer_chunks(shape: BatchShape, tokens: TokenMap, split: Split, rule: IndexerRule) -> IndexerPlan | None:

@@ -8,16 +8,19 @@ from typing import NamedTuple
 
 from mla_contract.adapters.arrays import Int32Array, Int64Array
 from mla_contract.adapters.batch import BatchShape
-from mla_contract.adapters.context_chunks import ContextRule, plan_context_chunks
+from mla_contract.adapters.context_chunks import plan_context_chunks
 from mla_contract.adapters.context_fields import FieldContextPlan
 from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.context_parallel import ContextParallel
+from mla_contract.adapters.context_rule import ContextRule
 from mla_contract.adapters.decode import DecodePlan, DecodeRule, expand_decodes
-from mla_contract.adapters.indexer_chunks import IndexerPlan, IndexerRule
+from mla_contract.adapters.equality import compared_by_value
+from mla_contract.adapters.fault import SettingFault, int_faults, type_faults, validate_settings
+from mla_contract.adapters.indexer_chunks import LOGIT_BYTES, IndexerPlan, IndexerRule
 from mla_contract.adapters.indexer_plan import plan_indexer_chunks
-from mla_contract.adapters.ragged import TokenMap, map_tokens, sparse_start_loc, token_slots
 from mla_contract.adapters.release import NEWEST
 from mla_contract.adapters.split import Split, SplitRule, split_batch, validate_order
+from mla_contract.adapters.tokens import TokenMap, map_tokens, sparse_start_loc, token_slots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,12 @@ class PlanConfig:
         compress_ratio: Tokens of an indexer state; also of decode lengths.
         parallel: The sharing of the cache between ranks.
         check_order: Whether a batch in the wrong order is an error.
-        release: The vLLM release whose behaviour is wanted.
+        release: The vLLM release whose behaviour is wanted; for one that is not known, that of the nearest.
+
+    Raises:
+        InvalidConfig: With every setting that nothing could be planned with.
+
+    Source: vLLM 0.32.0 config/vllm.py, where the interleave divides the block size.
     """
 
     block_size: int
@@ -56,7 +64,23 @@ class PlanConfig:
     compress_ratio: int = 1
     parallel: ContextParallel = field(default_factory=ContextParallel)
     check_order: bool = True
-    release: str = NEWEST
+    release: str | None = NEWEST
+
+    def __post_init__(self) -> None:
+        least = {"block_size": 1, "decode_threshold": 1, "logits_bytes": LOGIT_BYTES, "compress_ratio": 1}
+        optional = dict.fromkeys(("workspace_rows", "indexer_states", "topk_tokens", "next_n"), 1)
+        faults = int_faults(self, least, optional)
+        faults += type_faults(self, {"parallel": ContextParallel, "release": (str, type(None))})
+        validate_settings(faults)
+        if self.parallel.size > 1 and self.block_size % self.parallel.interleave:
+            expected = f"a divisor of block_size={self.block_size}"
+            advice = "a run of tokens that a rank stores must lie in one of its blocks"
+            validate_settings(
+                [SettingFault("PlanConfig.parallel.interleave", expected, self.parallel.interleave, advice)]
+            )
+        # The parts check how settings go together; made now, they fail at start-up and not in the first step that
+        # has prefills.
+        _ = self.split_rule, self.context_rule, self.indexer_rule, self.decode_rule
 
     @cached_property
     def split_rule(self) -> SplitRule:
@@ -84,6 +108,7 @@ class PlanConfig:
         return DecodeRule(self.flatten_decodes, next_n, self.compress_ratio, self.parallel)
 
 
+@compared_by_value
 class BatchPlan(NamedTuple):
     """Everything that is decided on the host for one batch.
 
@@ -146,6 +171,7 @@ def _context(shape: BatchShape, split: Split, config: PlanConfig) -> PackedConte
     if config.context_rule is None or split.num_prefills == 0:
         return None
     start_loc, lens = shape.query_start_loc[split.num_decodes :], shape.context_lens[split.num_decodes :]
+    # Padding stands last. Where it has a sequence length, its context must not be gathered: the blocks are not its own.
     if shape.query_lens[-1] == 0:
         lens = lens * (shape.query_lens[split.num_decodes :] > 0)
     return plan_context_chunks(lens, start_loc - start_loc[0], config.context_rule)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.profiles.release import nearest_minor
 
-OLDEST = "0.19"
 NEWEST = "0.33"
 """Latest minor release whose planning functions were compared with these."""
+COMPARED = tuple(f"0.{number}" for number in range(19, 34))
+"""Every minor release whose planning functions were compared with these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +34,15 @@ class Behaviour:
 
 
 @cache
-def behaviour_of(release: str) -> Behaviour:
-    """Return the behaviour of a vLLM release.
+def behaviour_of(release: str | None) -> Behaviour:
+    """Return the behaviour of a vLLM release, or of the nearest one that was compared.
 
     Args:
-        release: A version or a minor release, such as ``0.32.0`` or ``0.32``.
-
-    Raises:
-        InvalidBatch: The release is outside the range that was compared.
+        release: A version or a minor release, such as ``0.32.0`` or ``0.32``; None where none is known.
 
     Sync: none.
     """
-    parts = release.split(".")
-    minor = int(parts[1]) if len(parts) > 1 and parts[0] == "0" and parts[1].isdigit() else -1
-    oldest, newest = (int(bound.split(".")[1]) for bound in (OLDEST, NEWEST))
-    if not oldest <= minor <= newest:
-        raise InvalidBatch(
-            "release",
-            {"expected": f"{OLDEST} to {NEWEST}", "got": repr(release)},
-            help="pin a profile of a release in the range; a newer one needs a comparison first",
-        )
+    minor = nearest_minor(release, COMPARED).number
     return Behaviour(
         uniform_shortcut_ignores_prefilling=minor <= 25,
         padding_starts_prefills=minor <= 30,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_contract.adapters.arrays import BoolArray, Int32Array
-from mla_contract.adapters.fault import InvalidBatch
+from mla_contract.adapters.fault import InvalidBatch, int_faults, type_faults, validate_settings
 from mla_contract.adapters.release import NEWEST, Behaviour, behaviour_of
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ class SplitRule:
     threshold: int = 1
     require_uniform: bool = False
     treat_short_extends_as_decodes: bool = True
-    release: str = NEWEST
+    release: str | None = NEWEST
 
     def __post_init__(self) -> None:
-        behaviour_of(self.release)
+        validate_settings([*int_faults(self, {"threshold": 1}), *type_faults(self, {"release": (str, type(None))})])
 
 
 class Split(NamedTuple):
@@ -112,6 +112,7 @@ def _first_prefill(shape: BatchShape, rule: SplitRule) -> int:
         and rule.treat_short_extends_as_decodes
     ):
         return shape.num_reqs
+    # Whatever stands behind a prefill is a prefill: vLLM's runners order rows so, and kernels take two slices.
     if lens[0] > rule.threshold:
         return 0
     if rule.require_uniform:
@@ -122,12 +123,15 @@ def _first_prefill(shape: BatchShape, rule: SplitRule) -> int:
         return shape.num_reqs
     if not rule.treat_short_extends_as_decodes and shape.is_prefilling is not None:
         is_prefill = is_prefill | shape.is_prefilling
+    # The first of the maxima: row 0 as well when no row is a prefill.
     first = int(is_prefill.argmax())
     return first if is_prefill[first] else shape.num_reqs
 
 
 def _breaks_uniformity(lens: Int32Array, rule: SplitRule, behaviour: Behaviour) -> BoolArray | None:
     """Return the rows whose length is not the first row's; None if the batch is uniform and so all decodes."""
+    # A backend that asks for uniform decodes reads them as one rectangle: whatever differs from the first row, even
+    # a shorter decode, must take the prefill path. Padding fits into any rectangle.
     differs = lens != lens[0]
     differs_live = differs & (lens != 0)
     shortcut = rule.treat_short_extends_as_decodes or behaviour.uniform_shortcut_ignores_prefilling
@@ -154,6 +158,7 @@ def order_classes(shape: BatchShape, threshold: int) -> NDArray[np.int8]:
     if shape.is_prefilling is not None:
         classes[(lens <= threshold) & shape.is_prefilling] = OrderClass.SHORT_EXTEND
     classes[shape.context_lens == 0] = OrderClass.PREFILL
+    # Padding has no class of its own: with that of the row before it, it never seems to stand too late.
     if len(lens) and lens.min() == 0:
         last_live = np.maximum.accumulate(np.where(lens == 0, -1, np.arange(len(lens))))
         classes = np.where(last_live < 0, np.int8(OrderClass.DECODE), classes[last_live])

@@ -88,7 +88,7 @@ def _allow_reason(allow: Allow, catalogue: Catalogue) -> str | None:
     for word in allow.words:
         rule = catalogue.rule_of(word)
         if rule is None:
-            return f"{word} is no rule; {catalogue.suggestion(word)}allowed is one rule by its code or name"
+            return f"{word} is not a rule; {catalogue.suggestion(word)}name one rule by its code or name"
         if rule.group == GROUP:
             return f"{word} cannot be allowed: it is about the audit, not about the code"
     if not allow.reason:
@@ -110,7 +110,7 @@ def _allows_in(path: str, text: str) -> Iterator[Allow]:
 
 
 def _next_code_line(lines: list[str], line: int) -> int:
-    """Return the first line after a comment that is no comment itself, so that comments may be stacked."""
+    """Return the first line after a comment that is not a comment itself, so that comments may be stacked."""
     following = line + 1
     while following <= len(lines) and lines[following - 1].lstrip().startswith("#"):
         following += 1

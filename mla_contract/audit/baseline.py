@@ -26,7 +26,7 @@ Identity = tuple[str, str, str | None, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BaselineEntry:
     """One finding of the baseline.
 
     Attributes:
@@ -43,7 +43,7 @@ def identity_of(finding: Finding) -> Identity:
     return (finding.code, finding.path, finding.cls, finding.field, finding.reader)
 
 
-def read_baseline(path: Path) -> tuple[Entry, ...]:
+def read_baseline(path: Path) -> tuple[BaselineEntry, ...]:
     """Read a baseline.
 
     Raises:
@@ -56,17 +56,17 @@ def read_baseline(path: Path) -> tuple[Entry, ...]:
     except OSError as error:
         raise AuditError(f"--baseline {path}: cannot be read: {error.strerror}", _HELP) from error
     except (ValueError, RecursionError) as error:
-        raise AuditError(f"--baseline {path}: no JSON: {error}", _HELP, expected=_FORM) from error
+        raise AuditError(f"--baseline {path}: not JSON: {error}", _HELP, expected=_FORM) from error
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise AuditError(f"--baseline {path}: no baseline of version {VERSION}", _HELP, expected=_FORM)
+        raise AuditError(f"--baseline {path}: not a baseline of version {VERSION}", _HELP, expected=_FORM)
     entries = document.get("entries")
     if not isinstance(entries, list):
-        raise AuditError(f"--baseline {path}: entries is no list", _HELP, expected=_FORM)
+        raise AuditError(f"--baseline {path}: entries is not a list", _HELP, expected=_FORM)
     return tuple(_entry(path, number, item) for number, item in enumerate(entries))
 
 
 def apply_baseline(
-    findings: Iterable[Finding], entries: Iterable[Entry], codes: frozenset[str], path: Path
+    findings: Iterable[Finding], entries: Iterable[BaselineEntry], codes: frozenset[str], path: Path
 ) -> tuple[list[Finding], int]:
     """Take away the findings of a baseline, and add one for each entry that matches none.
 
@@ -124,7 +124,7 @@ def write_baseline(path: Path, findings: Iterable[Finding], codes: frozenset[str
         reasons.setdefault(entry.identity, []).append(entry.reason)
     for identity, count in new.items():
         given = reasons.get(identity, [])
-        kept += [Entry(identity, given[index] if index < len(given) else RECORDED) for index in range(count)]
+        kept += [BaselineEntry(identity, given[index] if index < len(given) else RECORDED) for index in range(count)]
     kept.sort(key=lambda entry: (_sortable(entry.identity), entry.reason))
     document = {"version": VERSION, "entries": [_as_json(entry) for entry in kept]}
     try:
@@ -136,7 +136,7 @@ def write_baseline(path: Path, findings: Iterable[Finding], codes: frozenset[str
     return len(kept)
 
 
-def _entry(path: Path, number: int, item: Any) -> Entry:
+def _entry(path: Path, number: int, item: Any) -> BaselineEntry:
     where = f"--baseline {path}: entry {number}"
     if not isinstance(item, Mapping) or set(item) != {*_KEYS, "reason"}:
         raise AuditError(f"{where} has other keys than it should", _HELP, expected=", ".join((*_KEYS, "reason")))
@@ -148,10 +148,10 @@ def _entry(path: Path, number: int, item: Any) -> Entry:
     reason = item["reason"]
     if not (isinstance(reason, str) and reason.strip()):
         raise AuditError(f"{where} has no reason", "say in it why the finding is lived with")
-    return Entry((code, file, cls, field, reader), reason)
+    return BaselineEntry((code, file, cls, field, reader), reason)
 
 
-def _as_json(entry: Entry) -> dict[str, str | None]:
+def _as_json(entry: BaselineEntry) -> dict[str, str | None]:
     return {**dict(zip(_KEYS, entry.identity, strict=True)), "reason": entry.reason}
 
 

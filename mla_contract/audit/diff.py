@@ -10,7 +10,7 @@ from typing import Any
 from mla_contract.audit.profile import fields_of, reads_by_path
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """Kinds of change, the breaking ones first."""
 
     NEW_READ = "new-required-read"
@@ -24,7 +24,15 @@ class Kind(StrEnum):
     DROPPED_READ = "dropped-read"
 
 
-BREAKING = frozenset({Kind.NEW_READ, Kind.NOW_REQUIRED, Kind.DROPPED_FIELD, Kind.CHANGED_FIELD, Kind.SIGNATURE})
+BREAKING = frozenset(
+    {
+        ChangeKind.NEW_READ,
+        ChangeKind.NOW_REQUIRED,
+        ChangeKind.DROPPED_FIELD,
+        ChangeKind.CHANGED_FIELD,
+        ChangeKind.SIGNATURE,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class Change:
         place: ``file:line`` in the newer tree, where there is one.
     """
 
-    kind: Kind
+    kind: ChangeKind
     subject: str
     detail: str
     place: str | None = None
@@ -67,7 +75,7 @@ def diff_profiles(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change
         new: The profile of the release it moves to.
     """
     changes = [*_reads(old, new), *_fields(old, new), *_signatures(old, new), *_functions(old, new)]
-    order = list(Kind)
+    order = list(ChangeKind)
     return sorted(changes, key=lambda c: (order.index(c.kind), c.subject, c.place or ""))
 
 
@@ -80,14 +88,16 @@ def _reads(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
         readers = ", ".join(dict.fromkeys(str(r["function"]) for r in (firm or reads)[:3]))
         reached = "/".join(sorted({kind for r in reads for kind in r["reached_by"]}))
         if path not in before:
-            kind = Kind.NEW_READ if firm else Kind.NEW_CONDITIONAL
+            kind = ChangeKind.NEW_READ if firm else ChangeKind.NEW_CONDITIONAL
             condition = "" if firm else f" only where {shown['condition'] or 'it has a default'}"
             yield Change(kind, path, f"read by {readers} of {reached} backends{condition}", place)
         elif firm and not any(r["condition"] is None and not r["default"] for r in before[path]):
-            yield Change(Kind.NOW_REQUIRED, path, f"was read under a condition, is read by {readers} always", place)
+            yield Change(
+                ChangeKind.NOW_REQUIRED, path, f"was read under a condition, is read by {readers} always", place
+            )
     for path in before.keys() - after.keys():
         read = before[path][0]
-        yield Change(Kind.DROPPED_READ, path, f"no longer read (was: {read['function']})")
+        yield Change(ChangeKind.DROPPED_READ, path, f"no longer read (was: {read['function']})")
 
 
 def _fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
@@ -99,13 +109,13 @@ def _fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
         short = later.rpartition(".")[2]
         then, now = fields_of(old, earlier), fields_of(new, later)
         for field in then.keys() - now.keys():
-            yield Change(Kind.DROPPED_FIELD, f"{short}.{field}", f"was {_described(then[field])}", place)
+            yield Change(ChangeKind.DROPPED_FIELD, f"{short}.{field}", f"was {_described(then[field])}", place)
         for field in now.keys() - then.keys():
-            yield Change(Kind.NEW_FIELD, f"{short}.{field}", _described(now[field]), place)
+            yield Change(ChangeKind.NEW_FIELD, f"{short}.{field}", _described(now[field]), place)
         for field in now.keys() & then.keys():
             was, is_ = _described(then[field]), _described(now[field])
             if was != is_:
-                yield Change(Kind.CHANGED_FIELD, f"{short}.{field}", f"was {was}, is {is_}", place)
+                yield Change(ChangeKind.CHANGED_FIELD, f"{short}.{field}", f"was {was}, is {is_}", place)
 
 
 def _matched(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -136,17 +146,17 @@ def _signatures(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Chan
     before, after = old["signatures"], new["signatures"]
     for name in before.keys() & after.keys():
         if before[name] != after[name]:
-            yield Change(Kind.SIGNATURE, name, f"was ({before[name]}), is ({after[name]})")
+            yield Change(ChangeKind.SIGNATURE, name, f"was ({before[name]}), is ({after[name]})")
     for name in before.keys() - after.keys():
-        yield Change(Kind.SIGNATURE, name, f"was ({before[name]}), is gone")
+        yield Change(ChangeKind.SIGNATURE, name, f"was ({before[name]}), is gone")
 
 
 def _functions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     before, after = old["functions"], new["functions"]
     for name in after:
         if name not in before:
-            yield Change(Kind.FUNCTION, name, "is new among the shared functions")
+            yield Change(ChangeKind.FUNCTION, name, "is new among the shared functions")
         elif before[name] != after[name]:
-            yield Change(Kind.FUNCTION, name, f"does something else now ({before[name]} -> {after[name]})")
+            yield Change(ChangeKind.FUNCTION, name, f"does something else now ({before[name]} -> {after[name]})")
     for name in before.keys() - after.keys():
-        yield Change(Kind.FUNCTION, name, "is gone from the shared functions")
+        yield Change(ChangeKind.FUNCTION, name, "is gone from the shared functions")

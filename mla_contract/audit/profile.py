@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mla_contract.audit.drift.functions import shared_functions
-from mla_contract.audit.flow.machine import Read
+from mla_contract.audit.flow.events import Read
 from mla_contract.audit.model.backends import BUILDER, MLA_IMPLS, Backend, constant_result
 from mla_contract.audit.model.classes import ClassInfo
+from mla_contract.audit.model.nodes import text_of
 
 if TYPE_CHECKING:
     from mla_contract.audit.project import Project
@@ -123,7 +123,7 @@ def _classes(project: Project) -> dict[str, dict[str, Any]]:
 
 
 def _class(cls: ClassInfo, kind: str) -> dict[str, Any]:
-    bases = [ast.unparse(expr) for _, expr in cls.base_exprs]
+    bases = [text_of(expr) for _, expr in cls.base_exprs]
     fields = {n: f for n, f in cls.fields.items() if kind in ("metadata", "batch") or f.kind != "assigned"}
     return {
         "kind": kind,
@@ -132,10 +132,8 @@ def _class(cls: ClassInfo, kind: str) -> dict[str, Any]:
         "bases": bases,
         "fields": {
             name: {
-                "type": ast.unparse(field.annotation) if field.annotation is not None else None,
-                "default": ast.unparse(field.default)
-                if field.default is not None and field.kind == "declared"
-                else None,
+                "type": text_of(field.annotation) if field.annotation is not None else None,
+                "default": text_of(field.default) if field.default is not None and field.kind == "declared" else None,
             }
             for name, field in sorted(fields.items())
             if field.owner is cls
@@ -153,7 +151,7 @@ def _signatures(project: Project) -> dict[str, str]:
                 if info.node.name == BUILDER or info.node.name in MLA_IMPLS:
                     roots.setdefault(info.node.name, info)
     return {
-        f"{name}.{method}": ast.unparse(node.args)
+        f"{name}.{method}": text_of(node.args)
         for name, info in sorted(roots.items())
         for method, node in sorted(info.methods.items())
         if not method.startswith("_") or method in MAPPED_METHODS
@@ -169,11 +167,6 @@ def _indexer_classes(project: Project) -> frozenset[ClassInfo]:
     found = {b.metadata.cls for b in project.indexer_backends}
     found |= {c.cls for b in project.indexer_backends for c in project.builders[b].events.constructs}
     return frozenset(info for cls in found for info in cls.mro if info.own_fields)
-
-
-def minor_of(release: str) -> str:
-    """Return the minor release that a release belongs to: ``0.27`` for ``0.27.1``."""
-    return ".".join(release.split(".")[:2])
 
 
 def fields_of(profile: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:

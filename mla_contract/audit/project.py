@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mla_contract.audit.flow.consumers import run_consumers
-from mla_contract.audit.flow.machine import Events, Read, Store
+from mla_contract.audit.flow.events import Events, Read, Store
 from mla_contract.audit.flow.runs import (
     BuilderRun,
     batch_class,

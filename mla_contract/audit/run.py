@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mla_contract.audit.aiter.sources import AiterSources
 from mla_contract.audit.allow import apply_allows
 from mla_contract.audit.baseline import apply_baseline, read_baseline, write_baseline
 from mla_contract.audit.finding import Finding
+from mla_contract.audit.model.index import module_name
 from mla_contract.audit.output.json import finding_as_json, finding_from_json
 from mla_contract.audit.output.report import Report
+from mla_contract.audit.project import Project, open_project
 from mla_contract.audit.rule import Rule
+from mla_contract.audit.rules import RULES
 from mla_contract.audit.select import Catalogue, selected_codes
 from mla_contract.audit.source import AuditError, SourceProblem
 from mla_contract.audit.source.acquire import Progress, fetch_release, installed_tree, release_of
@@ -25,12 +28,6 @@ from mla_contract.audit.source.syntax import start_syntax_check
 from mla_contract.audit.source.tree import SourceTree, open_tree, overlay
 from mla_contract.audit.source.tree import open_plugin as open_plugin_tree
 from mla_contract.audit.tool_rules import INTERNAL_ERROR, TOOL_RULES, UNREADABLE_SOURCE, tool_finding
-
-if TYPE_CHECKING:
-    from mla_contract.audit.project import Project
-
-Opener = Callable[..., "Project"]
-"""``open_project(tree, release=..., aiter=...)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ class AuditOptions:
 
 
 @dataclass(slots=True)
-class _Outcome:
+class _RawResult:
     """Findings of the engine and the parser, before exceptions are taken away."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -75,24 +72,9 @@ class _Outcome:
     from_cache: bool = False
 
 
-def load_rules() -> tuple[Rule, ...]:
-    """Return the rules of the engine."""
-    from mla_contract.audit.rules import RULES
-
-    return tuple(RULES)
-
-
-def load_opener() -> Opener:
-    """Return the function that opens a project."""
-    from mla_contract.audit.project import open_project
-
-    opener: Opener = open_project
-    return opener
-
-
 def catalogue() -> Catalogue:
     """Return all rules: those of the engine and those about the audit itself."""
-    return Catalogue.of(load_rules(), TOOL_RULES)
+    return Catalogue.of(RULES, TOOL_RULES)
 
 
 def run_audit(options: AuditOptions, *, progress: Progress | None = None) -> Report:
@@ -116,11 +98,11 @@ def run_audit(options: AuditOptions, *, progress: Progress | None = None) -> Rep
         release = release_of(tree)
         if release is None and options.release is not None:
             release = options.release.removeprefix("v")
-        outcome = _cached_outcome(options, tree, release)
-        findings, allowed = apply_allows(outcome.findings, tree.files, everything)
+        result = _cached_result(options, tree, release)
+        findings, allowed = apply_allows(result.findings, tree.files, everything)
     findings = [finding for finding in findings if finding.code in codes or finding.code == INTERNAL_ERROR.code]
     if options.baseline is not None:
-        if writes and not outcome.failed:
+        if writes and not result.failed:
             write_baseline(options.baseline, findings, codes)
         if writes and options.baseline.exists():
             entries = read_baseline(options.baseline)
@@ -135,8 +117,8 @@ def run_audit(options: AuditOptions, *, progress: Progress | None = None) -> Rep
         files=len(tree.files),
         allowed=allowed,
         baselined=known,
-        failed=outcome.failed,
-        from_cache=outcome.from_cache,
+        failed=result.failed,
+        from_cache=result.from_cache,
     )
 
 
@@ -164,25 +146,25 @@ def open_source(options: AuditOptions, *, progress: Progress | None = None) -> S
 _SOURCES = "one of PATH, --release X.Y.Z, --installed"
 
 
-def _cached_outcome(options: AuditOptions, tree: SourceTree, release: str | None) -> _Outcome:
+def _cached_result(options: AuditOptions, tree: SourceTree, release: str | None) -> _RawResult:
     if not options.use_cache:
-        return _outcome(options, tree, release, None)
+        return _fresh_result(options, tree, release, None)
     root = cache_root(options.cache_dir)
     results = ResultCache(root)
     key = _key(options, tree, release)
     if (payload := results.get(key)) is not None:
         try:
-            return _Outcome([finding_from_json(item) for item in payload], from_cache=True)
+            return _RawResult([finding_from_json(item) for item in payload], from_cache=True)
         except (KeyError, TypeError, ValueError):
-            pass  # an entry of another shape is no entry
-    outcome = _outcome(options, tree, release, VerdictCache(root))
-    if not outcome.failed:
-        results.put(key, [finding_as_json(finding) for finding in outcome.findings])
-    return outcome
+            pass  # an entry of another shape counts as absent
+    result = _fresh_result(options, tree, release, VerdictCache(root))
+    if not result.failed:
+        results.put(key, [finding_as_json(finding) for finding in result.findings])
+    return result
 
 
 def _key(options: AuditOptions, tree: SourceTree, release: str | None) -> str:
-    parts = [own_digest(), release or "", *(rule.code for rule in load_rules())]
+    parts = [own_digest(), release or "", *(rule.code for rule in RULES)]
     parts += [f"{file.path} {file.digest}" for file in tree.files.values()]
     parts += [f"{problem.path} {problem.line} {problem.reason}" for problem in tree.problems]
     if options.aiter is not None:
@@ -190,40 +172,40 @@ def _key(options: AuditOptions, tree: SourceTree, release: str | None) -> str:
     return digest_of(parts)
 
 
-def _outcome(options: AuditOptions, tree: SourceTree, release: str | None, verdicts: VerdictCache | None) -> _Outcome:
+def _fresh_result(
+    options: AuditOptions, tree: SourceTree, release: str | None, verdicts: VerdictCache | None
+) -> _RawResult:
     with start_syntax_check(tree.files.values(), jobs=options.jobs, cache=verdicts) as syntax:
-        outcome, parsed = _engine_outcome(options, tree, release)
+        result, parsed = _engine_result(options, tree, release)
         unparsable = syntax.result(parsed)
-    outcome.findings += [_problem_finding(problem) for problem in (*tree.problems, *unparsable)]
-    outcome.findings = list(dict.fromkeys(outcome.findings))
-    return outcome
+    result.findings += [_problem_finding(problem) for problem in (*tree.problems, *unparsable)]
+    result.findings = list(dict.fromkeys(result.findings))
+    return result
 
 
 def parsed_files(project: Project) -> frozenset[str]:
     """Return the paths of the files that the engine has parsed well."""
-    from mla_contract.audit.model.index import module_name
-
     index = project.index
     return frozenset(path for path in index.parsed_paths() if index.get(module_name(path)) is not None)
 
 
-def _engine_outcome(options: AuditOptions, tree: SourceTree, release: str | None) -> tuple[_Outcome, frozenset[str]]:
-    outcome = _Outcome()
+def _engine_result(options: AuditOptions, tree: SourceTree, release: str | None) -> tuple[_RawResult, frozenset[str]]:
+    result = _RawResult()
     try:
-        project = load_opener()(tree, release=release, aiter=options.aiter)
+        project = open_project(tree, release=release, aiter=options.aiter)
     except AuditError:
         raise
     except Exception as error:  # noqa: BLE001  whatever the engine meets in foreign source, the report says it
-        outcome.findings.append(_failure("the engine", error))
-        outcome.failed = True
-        return outcome, frozenset()
-    for rule in load_rules():
+        result.findings.append(_failure("the engine", error))
+        result.failed = True
+        return result, frozenset()
+    for rule in RULES:
         findings, failure = _checked(rule, project)
-        outcome.findings += findings
+        result.findings += findings
         if failure is not None:
-            outcome.findings.append(failure)
-            outcome.failed = True
-    return outcome, parsed_files(project)
+            result.findings.append(failure)
+            result.failed = True
+    return result, parsed_files(project)
 
 
 def _checked(rule: Rule, project: Any) -> tuple[Sequence[Finding], Finding | None]:

@@ -70,7 +70,7 @@ def audit(
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep results.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that check the syntax.")] = 2,
 ) -> None:
-    """Audit the source of a vLLM tree; nothing in it is imported.
+    """Audit the source of a vLLM tree; nothing in it is imported or run.
 
     Exit codes: 0 clean, 1 an error or a warning is reported, 2 the tool could not do its work.
     """

@@ -40,7 +40,7 @@ def explain(
 
 
 def _clause_page(code: str) -> str | None:
-    """Return the page of a clause such as MLA203, or None where the code is no clause's."""
+    """Return the page of a clause such as MLA203, or None where no clause has the code."""
     if not code.upper().startswith("MLA"):
         return None
     from mla_contract.contract.docs import page_of as explain_clause

@@ -36,12 +36,13 @@ def profile(
 
 def _profile_of(options: AuditOptions) -> dict[str, Any]:
     from mla_contract.audit.profile import profile_tree
-    from mla_contract.audit.run import load_opener, open_source
+    from mla_contract.audit.project import open_project
+    from mla_contract.audit.run import open_source
     from mla_contract.audit.source.acquire import release_of
 
     with download_progress(options) as progress:
         tree = open_source(options, progress=progress)
-    project = load_opener()(tree, release=release_of(tree) or options.release, aiter=None)
+    project = open_project(tree, release=release_of(tree) or options.release, aiter=None)
     document: dict[str, Any] = profile_tree(project)
     return document
 
@@ -53,20 +54,18 @@ def profile_named(name: str) -> dict[str, Any]:
     from mla_contract.audit.profile import SCHEMA
     from mla_contract.audit.run import AuditOptions
     from mla_contract.audit.source import AuditError
+    from mla_contract.profiles import known_minors, load_profile
 
     path = Path(name)
     if not path.exists() and name[:1].isdigit():
-        shipped = Path(__file__).parents[1] / "profiles" / f"vllm-{name}.json"
-        if name.count(".") != 1 or not shipped.is_file():
-            return _profile_of(AuditOptions(release=name))
-        path = shipped
-    elif path.suffix != ".json":
+        return load_profile(name) if name in known_minors() else _profile_of(AuditOptions(release=name))
+    if path.suffix != ".json":
         return _profile_of(AuditOptions(path=path))
     help_ = "write one with mla-contract profile TREE --output FILE"
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise AuditError(f"{path}: no profile: {error}", help_) from error
+        raise AuditError(f"{path}: not a profile: {error}", help_) from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise AuditError(f"{path}: no profile", help_, expected=f"a JSON object with schema {SCHEMA}")
+        raise AuditError(f"{path}: not a profile", help_, expected=f"a JSON object with schema {SCHEMA}")
     return document

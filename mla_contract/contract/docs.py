@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mla_contract.contract.clauses.clause import Clause, Level
-from mla_contract.contract.clauses.judge import all_clauses
+from mla_contract.contract.clauses.registry import all_clauses
 from mla_contract.contract.structure.faults import FAULTS, Fault
 
 INDEX = "README.md"
@@ -28,7 +28,9 @@ def clause_page(clause: Clause) -> str:
 
 {clause.sentence}
 
-**Object.** `{clause.family}`, invariant {clause.invariant}.
+**Object.** `{clause.family}`.
+
+**Needs.** {", ".join(need.text for need in clause.needs)}.
 
 **Level.** {clause.level.value}: reads {_READS[clause.level]}.
 

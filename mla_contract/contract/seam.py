@@ -125,7 +125,7 @@ def _parse(text: str) -> tuple[str, str]:
     module, colon, name = text.partition(":")
     dotted = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
     if not (colon and dotted.fullmatch(module) and dotted.fullmatch(name)):
-        raise InvalidContract(f"{text!r} is no class; write it as package.module:Class")
+        raise InvalidContract(f"{text!r} is not a class; write it as package.module:Class")
     words = [word for word in f"{module}.{name}".split(".") if iskeyword(word)]
     if words:
         raise InvalidContract(f"{text!r} contains the keyword {words[0]!r}, which cannot be imported")

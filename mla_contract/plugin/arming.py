@@ -61,11 +61,11 @@ def checked_builds() -> list[tuple[str, str, int, int]]:
 
 def _arm(settings: Settings) -> Armed:
     """Do it, once."""
+    adopt_engine_log()
     release = installed_release() or "unknown"
     nearest = nearest_profile(release)
     monitor = Monitor(nearest.minor)
     points = install_hooks(monitor)
-    adopt_engine_log()
     if points:
         logger.info(
             "metadata contract armed: mode %s, level %s, vLLM %s, profile %s%s, at %s",

@@ -7,7 +7,7 @@ from typing import Any
 
 from mla_contract.adapters.release import behaviour_of
 from mla_contract.contract.step.facts import Facts
-from mla_contract.profiles.installed import installed_release, nearest_profile
+from mla_contract.profiles.installed import installed_release
 
 
 def facts_of(builder: Any, config: Any = None, group_spec: Any = None, *, packed: bool = False) -> Facts:
@@ -50,7 +50,7 @@ def facts_of(builder: Any, config: Any = None, group_spec: Any = None, *, packed
 @cache
 def _padding_may_prefill() -> bool:
     """Return whether the installed release's split may count padding among the prefills; read once."""
-    return behaviour_of(nearest_profile(installed_release() or "").minor).padding_starts_prefills
+    return behaviour_of(installed_release()).padding_starts_prefills
 
 
 def _int(owner: Any, name: str) -> int | None:

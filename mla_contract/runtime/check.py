@@ -1,4 +1,4 @@
-"""Checking one object: structure first, then the clauses, with the fast path in front of both."""
+"""Checking whatever an engine passes around: each record by the check that was compiled for its kind."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from mla_contract.contract.check import RecordCheck
 from mla_contract.contract.clauses.clause import Level
-from mla_contract.contract.clauses.fast_judge import all_hold
-from mla_contract.contract.clauses.judge import Outcome, judge
 from mla_contract.contract.schema.aiter import AiterSparseMetadata
 from mla_contract.contract.schema.batch import CommonBatch
 from mla_contract.contract.schema.core import MLAMetadata
 from mla_contract.contract.schema.indexer import IndexerMetadata
 from mla_contract.contract.schema.sparse import SparseMLAMetadata
-from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.facts import NO_FACTS, Facts
 from mla_contract.contract.step.host import device_reads
 from mla_contract.contract.step.trace import NO_TRACE, BuildTrace
 from mla_contract.contract.step.views import subjects_of
-from mla_contract.contract.structure.fast import structure_is_fine
 from mla_contract.contract.structure.faults import CODE_OF, HELP_OF, SENTENCE_OF
-from mla_contract.contract.structure.models import check_structure
 from mla_contract.contract.violation import Violation
 from mla_contract.errors import ContractError
 
@@ -92,28 +88,15 @@ def report_metadata(
     held: dict[str, tuple[str, ...]] = {}
     skipped: dict[str, Mapping[str, str]] = {}
     before = device_reads()
+    facts, declaration = known.get("facts", NO_FACTS), known.get("declaration")
     try:
-        if batch is not None:
-            violations.extend(check_structure(batch, CommonBatch))
         for path, record in subjects_of(obj):
-            violations.extend(check_structure(record, protocol or protocol_of(record), path))
-            is_batch = hasattr(record, "query_start_loc_cpu")
-            subject = StepContext(
-                metadata=None if is_batch else record, batch=record if is_batch else batch, path=path, **known
-            )
-            outcome: Outcome = judge(subject, level)
-            violations.extend(outcome.violations)
-            held[path], skipped[path] = outcome.held, outcome.skipped
+            check = _compiled(protocol or protocol_of(record), facts, declaration, level)
+            judged = check.report(*_sides(record, batch), trace=known.get("trace", NO_TRACE), path=path)
+            violations.extend(judged.violations)
+            held[path], skipped[path] = judged.held, judged.skipped
     except Exception as error:  # noqa: BLE001 - the object is foreign; whatever it raises is a finding, not a crash
-        violations.append(
-            Violation(
-                CODE_OF["checkable"],
-                type(obj).__name__,
-                SENTENCE_OF["checkable"],
-                got=type(error).__name__,
-                help=HELP_OF["checkable"],
-            )
-        )
+        violations.append(_uncheckable(obj, error))
     return Report(tuple(dict.fromkeys(violations)), held, skipped, device_reads() - before)
 
 
@@ -129,17 +112,52 @@ def check_metadata(
 ) -> tuple[Violation, ...]:
     """Return every breach by ``obj``; never raises. Arguments as for ``report_metadata``.
 
-    The fast path decides the usual case, in which nothing is wrong.
-
     Sync: none in the structural level; reads device memory in the values level
     """
+    found: list[Violation] = []
     try:
-        if _structure_is_fine(obj, protocol, batch) and all_hold(obj, batch, level, facts, declaration, trace):
-            return ()
-    except Exception:  # noqa: BLE001 - the slow path reports what the object raises
-        pass
-    known = Known(declaration=declaration, facts=facts, trace=trace)
-    return report_metadata(obj, protocol, batch=batch, level=level, **known).violations
+        # A record alone is what a builder returns at every step: it is not worth a walk through containers.
+        records = subjects_of(obj) if isinstance(obj, _CONTAINERS) else ((type(obj).__name__, obj),)
+        for path, record in records:
+            check = _compiled(protocol or protocol_of(record), facts, declaration, level)
+            found += check(*_sides(record, batch), trace=trace, path=path)
+    except Exception as error:  # noqa: BLE001 - the object is foreign; whatever it raises is a finding, not a crash
+        found.append(_uncheckable(obj, error))
+    return tuple(dict.fromkeys(found)) if found else ()
+
+
+def _sides(record: object, batch: object) -> tuple[object, object]:
+    """Return a record and its batch; a batch that is checked itself has no record."""
+    return (None, record) if hasattr(record, "query_start_loc_cpu") else (record, batch)
+
+
+def _compiled(protocol: type, facts: Facts, declaration: BackendDeclaration | None, level: Level) -> RecordCheck:
+    """Return the check of a Protocol under what is known, compiled once."""
+    # By identity: a builder hands over the same objects at every step, and hashing some forty numbers costs more than
+    # the look-up. Each check keeps its objects alive, so that no other object can take their identity.
+    key = protocol, id(facts), id(declaration), level is Level.VALUES
+    found = _checks.get(key)
+    if found is None:
+        if len(_checks) >= _MOST_CHECKS:
+            _checks.clear()
+        found = _checks[key] = RecordCheck(protocol, facts, declaration, level)
+    return found
+
+
+_checks: dict[tuple[type, int, int, bool], RecordCheck] = {}
+_MOST_CHECKS = 256
+"""More than an engine has builders; who makes new facts at every call pays for compiling, and memory stays bounded."""
+
+
+def _uncheckable(obj: object, error: Exception) -> Violation:
+    """Return the finding about an object that raises when it is looked at."""
+    return Violation(
+        CODE_OF["checkable"],
+        type(obj).__name__,
+        SENTENCE_OF["checkable"],
+        got=type(error).__name__,
+        help=HELP_OF["checkable"],
+    )
 
 
 def validate_metadata(
@@ -155,12 +173,3 @@ def validate_metadata(
     found = check_metadata(obj, protocol, batch=batch, level=level, **known)
     if found:
         raise ContractError(violations=found)
-
-
-def _structure_is_fine(obj: object, protocol: Any, batch: object) -> bool:
-    """Return True only if one record of metadata, and its batch, have no structural fault."""
-    if isinstance(obj, _CONTAINERS) or hasattr(obj, "query_start_loc_cpu"):
-        return False
-    if batch is not None and not structure_is_fine(batch, CommonBatch):
-        return False
-    return structure_is_fine(obj, protocol or protocol_of(obj))

@@ -74,7 +74,7 @@ def _batch_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             if all(hasattr(value, name) for name in _BATCH_MEMBERS):
                 return value
-        except Exception:  # noqa: BLE001 - a foreign argument that cannot be looked at is no batch
+        except Exception:  # noqa: BLE001 - a foreign argument that cannot be looked at is not a batch
             continue
     return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import lcm
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel
 from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
+from mla_contract.adapters.release import NEWEST
 from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
 from mla_contract.contract.step.facts import Facts
@@ -27,6 +29,7 @@ from mla_contract.testing.plan_equality import compare_with_plan
 from mla_contract.testing.snapshots import compare_snapshots, snapshot
 
 DEFAULT_BLOCK = 16
+"""Tokens of a block where the target does not say; a run that a rank stores must still lie in one block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +44,10 @@ class Expectations:
 
     persistent: tuple[str, ...] = ()
     protocol: type | None = None
-    release: str = "0.33"
+    release: str | None = NEWEST
 
 
-class Claims(Protocol):
+class ExpectationsLike(Protocol):
     """What ``Expectations`` has; packages that do not depend on this one declare their own."""
 
     @property
@@ -58,7 +61,7 @@ class Claims(Protocol):
         ...
 
     @property
-    def release(self) -> str:
+    def release(self) -> str | None:
         """The vLLM release whose plan is wanted."""
         ...
 
@@ -77,7 +80,7 @@ class ConformanceTarget(Protocol):
         ...
 
     @property
-    def expectations(self) -> Claims:
+    def expectations(self) -> ExpectationsLike:
         """What the builder claims besides."""
         ...
 
@@ -94,7 +97,7 @@ Factory = Callable[[], ConformanceTarget]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PreparedStep:
     """One batch as a target gets it, and its shared plan."""
 
     batch: Any
@@ -121,7 +124,7 @@ def plan_config(target: ConformanceTarget) -> PlanConfig:
     facts = target.facts
     shorts = facts.short_extends_are_decodes
     return PlanConfig(
-        block_size=facts.kernel_block_size or DEFAULT_BLOCK,
+        block_size=facts.kernel_block_size or lcm(DEFAULT_BLOCK, facts.dcp_interleave),
         decode_threshold=facts.decode_threshold or 1,
         require_uniform=bool(facts.uniform_decodes),
         treat_short_extends_as_decodes=True if shorts is None else shorts,
@@ -136,10 +139,10 @@ def plan_config(target: ConformanceTarget) -> PlanConfig:
     )
 
 
-def prepare(spec: BatchSpec, target: ConformanceTarget) -> Step | str:
+def prepare(spec: BatchSpec, target: ConformanceTarget) -> PreparedStep | str:
     """Return the batch in the target's form, in the order that an engine gives it, or why it cannot be planned."""
     planned = _planned(spec, plan_config(target))
-    return planned if isinstance(planned, str) else Step(common_batch(*planned), planned[1])
+    return planned if isinstance(planned, str) else PreparedStep(common_batch(*planned), planned[1])
 
 
 @cache
@@ -226,7 +229,7 @@ CHECKS: Mapping[str, Callable[[Factory, BatchSpec], Verdict]] = MappingProxyType
 """Every check of the suite, by name."""
 
 
-def _judged(target: ConformanceTarget, step: Step, metadata: Any) -> Verdict:
+def _judged(target: ConformanceTarget, step: PreparedStep, metadata: Any) -> Verdict:
     report = report_metadata(
         metadata,
         target.expectations.protocol,
@@ -238,7 +241,7 @@ def _judged(target: ConformanceTarget, step: Step, metadata: Any) -> Verdict:
     return Verdict(report.violations, report=report)
 
 
-def _long_steps(target: ConformanceTarget) -> list[Step]:
+def _long_steps(target: ConformanceTarget) -> list[PreparedStep]:
     """Return the batch with the most tokens and the one with the most decode requests, of those that can be planned."""
     found = []
     for size in (_num_tokens, _num_decodes):

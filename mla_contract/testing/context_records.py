@@ -23,14 +23,14 @@ def tensor(values: Any, dtype: str = "int32") -> Tensor:
 
 def lower_context(
     plan: PackedContextPlan | FieldContextPlan | None,
-) -> records.ChunkedContext | records.FieldContext | None:
+) -> records.PlainChunkedContext | records.PlainFieldContext | None:
     """Return the chunked-context record of a plan, in the shape that the plan has."""
     if plan is None:
         return None
     if isinstance(plan, FieldContextPlan):
         return _field_context(plan)
     rows = max(chunk.num_context_tokens for chunk in plan.chunks)
-    return records.ChunkedContext(
+    return records.PlainChunkedContext(
         context_lens=tensor(plan.context_lens),
         workspace=tensor(np.zeros((rows, 1)), "float32"),
         chunks=[_context_chunk(index, chunk) for index, chunk in enumerate(plan.chunks)],
@@ -43,9 +43,9 @@ def _lists(values: Any) -> Any:
     return None if values is None else values.tolist()
 
 
-def _context_chunk(index: int, chunk: ContextChunkPlan) -> records.ContextChunk:
+def _context_chunk(index: int, chunk: ContextChunkPlan) -> records.PlainContextChunk:
     shared = chunk.local_starts is not None
-    return records.ContextChunk(
+    return records.PlainContextChunk(
         index=index,
         request_slice=chunk.request_slice,
         token_slice=chunk.token_slice,
@@ -69,12 +69,12 @@ def _context_chunk(index: int, chunk: ContextChunkPlan) -> records.ContextChunk:
     )
 
 
-def _field_context(plan: FieldContextPlan) -> records.FieldContext:
+def _field_context(plan: FieldContextPlan) -> records.PlainFieldContext:
     chunks, shared = len(plan.seq_lens), plan.padded_local_cu_seq_lens is not None
     owners = np.zeros((chunks, max(plan.chunk_total_token)), np.int32)
     for index, total in enumerate(plan.chunk_total_token):
         owners[index, :total] = plan.token_to_seq(index)
-    return records.FieldContext(
+    return records.PlainFieldContext(
         cu_seq_lens=tensor(plan.cu_seq_lens),
         starts=tensor(plan.gather_starts),
         seq_tot=list(plan.seq_tot),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mla_contract.adapters.batch import BatchShape
 
 
-class Kind(StrEnum):
+class LoweredKind(StrEnum):
     """Kinds of metadata records."""
 
     DENSE = "dense"
@@ -44,7 +44,7 @@ class Setup:
         all_decodes: Whether a sparse record counts all its tokens as decodes.
     """
 
-    kind: Kind
+    kind: LoweredKind
     config: PlanConfig = field(default_factory=lambda: PlanConfig(block_size=16))
     dense_prefill: bool = True
     all_decodes: bool = False
@@ -75,11 +75,11 @@ class Setup:
             gather_by_page=None if config.workspace_rows is None else True,
             indexer_rows=config.indexer_states,
             logits_budget_bytes=None if config.indexer_states is None else config.logits_bytes,
-            compress_ratio=config.compress_ratio if self.kind is Kind.INDEXER else 1,
+            compress_ratio=config.compress_ratio if self.kind is LoweredKind.INDEXER else 1,
         )
 
 
-def common_batch(shape: BatchShape, plan: BatchPlan, padding_query: int = 0) -> records.Batch:
+def common_batch(shape: BatchShape, plan: BatchPlan, padding_query: int = 0) -> records.PlainBatch:
     """Return the common batch of a plan, with its slots derived from its block table.
 
     Args:
@@ -92,7 +92,7 @@ def common_batch(shape: BatchShape, plan: BatchPlan, padding_query: int = 0) -> 
     """
     queries = np.where(shape.query_lens == 0, padding_query, shape.query_lens)
     start_loc = tensor(prefix_sum(queries))
-    return records.Batch(
+    return records.PlainBatch(
         query_start_loc=start_loc.clone(),
         query_start_loc_cpu=start_loc,
         seq_lens=tensor(shape.seq_lens),
@@ -108,7 +108,7 @@ def common_batch(shape: BatchShape, plan: BatchPlan, padding_query: int = 0) -> 
     )
 
 
-def lower(batch: records.Batch, plan: BatchPlan, setup: Setup) -> Any:
+def lower(batch: records.PlainBatch, plan: BatchPlan, setup: Setup) -> Any:
     """Return the metadata record of one kind.
 
     Args:
@@ -118,16 +118,18 @@ def lower(batch: records.Batch, plan: BatchPlan, setup: Setup) -> Any:
 
     Sync: none.
     """
-    if setup.kind is Kind.INDEXER:
+    if setup.kind is LoweredKind.INDEXER:
         return _indexer(batch, plan, setup)
     common = _counts(batch, plan.split)
-    if setup.kind is Kind.DENSE:
-        return records.Dense(**common, prefill=_prefill(batch, plan), decode=_decode(batch, plan, setup))
+    if setup.kind is LoweredKind.DENSE:
+        return records.PlainDense(**common, prefill=_prefill(batch, plan), decode=_decode(batch, plan, setup))
     sparse = common | _sparse_fields(batch, plan, setup)
-    return records.Sparse(**sparse) if setup.kind is Kind.SPARSE else records.Aiter(**sparse, **_paged(plan, setup))
+    if setup.kind is LoweredKind.SPARSE:
+        return records.PlainSparse(**sparse)
+    return records.PlainAiter(**sparse, **_paged(plan, setup))
 
 
-def build(shape: BatchShape, setup: Setup, padding_query: int = 0) -> tuple[records.Batch, Any]:
+def build(shape: BatchShape, setup: Setup, padding_query: int = 0) -> tuple[records.PlainBatch, Any]:
     """Plan a batch and return it with its metadata; ``padding_query`` is as for ``common_batch``."""
     plan = plan_batch(shape, setup.config)
     batch = common_batch(shape, plan, padding_query)
@@ -136,7 +138,7 @@ def build(shape: BatchShape, setup: Setup, padding_query: int = 0) -> tuple[reco
     return batch, lower(batch, plan, setup)
 
 
-def _counts(batch: records.Batch, split: Split) -> dict[str, Any]:
+def _counts(batch: records.PlainBatch, split: Split) -> dict[str, Any]:
     return {
         "num_reqs": batch.num_reqs,
         "max_query_len": batch.max_query_len,
@@ -150,7 +152,7 @@ def _counts(batch: records.Batch, split: Split) -> dict[str, Any]:
     }
 
 
-def _sparse_fields(batch: records.Batch, plan: BatchPlan, setup: Setup) -> dict[str, Any]:
+def _sparse_fields(batch: records.PlainBatch, plan: BatchPlan, setup: Setup) -> dict[str, Any]:
     split, shape = plan.split, plan.shape
     record = _prefill(batch, plan) if setup.dense_prefill else None
     own = shape.query_lens[: split.num_decodes]
@@ -168,7 +170,7 @@ def _sparse_fields(batch: records.Batch, plan: BatchPlan, setup: Setup) -> dict[
     }
 
 
-def _owners(batch: records.Batch, plan: BatchPlan) -> NDArray[Any]:
+def _owners(batch: records.PlainBatch, plan: BatchPlan) -> NDArray[Any]:
     """Return the request of each token; behind the offsets, as the plan pads."""
     owned = np.repeat(np.arange(batch.num_reqs), np.diff(batch.query_start_loc_cpu.numpy()))
     return np.concatenate([owned, plan.tokens.requests[len(owned) :]])
@@ -187,23 +189,23 @@ def _paged(plan: BatchPlan, setup: Setup) -> dict[str, Any]:
     }
 
 
-def _decode(batch: records.Batch, plan: BatchPlan, setup: Setup) -> records.Decode | None:
+def _decode(batch: records.PlainBatch, plan: BatchPlan, setup: Setup) -> records.PlainDecode | None:
     if not plan.split.num_decodes:
         return None
     lens, sharing = plan.shape.seq_lens[: plan.split.num_decodes], setup.config.parallel
-    return records.Decode(
+    return records.PlainDecode(
         batch.block_table_tensor[: len(lens)],
         tensor(local_lens(lens, sharing)),
         tensor(lens) if sharing.size > 1 else None,
     )
 
 
-def _prefill(batch: records.Batch, plan: BatchPlan) -> records.Prefill | None:
+def _prefill(batch: records.PlainBatch, plan: BatchPlan) -> records.PlainPrefill | None:
     first = plan.split.num_decodes
     if not plan.split.num_prefills:
         return None
     lens = plan.shape.query_lens[first:]
-    return records.Prefill(
+    return records.PlainPrefill(
         block_table=batch.block_table_tensor[first:],
         query_start_loc=tensor(plan.shape.query_start_loc[first:] - plan.shape.query_start_loc[first]),
         max_query_len=int(lens.max(initial=0)),
@@ -212,9 +214,9 @@ def _prefill(batch: records.Batch, plan: BatchPlan) -> records.Prefill | None:
     )
 
 
-def _indexer(batch: records.Batch, plan: BatchPlan, setup: Setup) -> records.Indexer:
+def _indexer(batch: records.PlainBatch, plan: BatchPlan, setup: Setup) -> records.PlainIndexer:
     split = plan.split
-    return records.Indexer(
+    return records.PlainIndexer(
         seq_lens=batch.seq_lens,
         max_seq_len=batch.max_seq_len,
         slot_mapping=batch.slot_mapping,
@@ -223,15 +225,15 @@ def _indexer(batch: records.Batch, plan: BatchPlan, setup: Setup) -> records.Ind
         num_prefills=split.num_prefills,
         num_prefill_tokens=split.num_prefill_tokens,
         decode=_indexer_decode(batch, plan),
-        prefill=None if plan.indexer is None else records.IndexerPrefill(_indexer_chunks(batch, plan)),
+        prefill=None if plan.indexer is None else records.PlainIndexerPrefill(_indexer_chunks(batch, plan)),
     )
 
 
-def _indexer_decode(batch: records.Batch, plan: BatchPlan) -> records.IndexerDecode | None:
+def _indexer_decode(batch: records.PlainBatch, plan: BatchPlan) -> records.PlainIndexerDecode | None:
     decode = plan.decode
     if decode is None:
         return None
-    return records.IndexerDecode(
+    return records.PlainIndexerDecode(
         block_table=batch.block_table_tensor[np.maximum(decode.row_requests, 0)],
         seq_lens=tensor(decode.seq_lens),
         decode_lens=tensor(decode.decode_lens),
@@ -241,10 +243,10 @@ def _indexer_decode(batch: records.Batch, plan: BatchPlan) -> records.IndexerDec
     )
 
 
-def _indexer_chunks(batch: records.Batch, plan: BatchPlan) -> Sequence[records.IndexerChunk]:
+def _indexer_chunks(batch: records.PlainBatch, plan: BatchPlan) -> Sequence[records.PlainIndexerChunk]:
     indexer = plan.indexer
     return [
-        records.IndexerChunk(
+        records.PlainIndexerChunk(
             block_table=batch.block_table_tensor[chunk.request_slice],
             cu_seqlen_ks=tensor(chunk.cu_seqlen_ks),
             cu_seqlen_ke=tensor(chunk.cu_seqlen_ke),

@@ -15,8 +15,9 @@ import numpy as np
 from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel
 from mla_contract.adapters.plan import PlanConfig
+from mla_contract.adapters.release import NEWEST
 from mla_contract.testing.corpus import derived_block_table
-from mla_contract.testing.lowering import Kind, Setup, build
+from mla_contract.testing.lowering import LoweredKind, Setup, build
 
 OLD_CONTEXT = "0.27"
 """The last release whose chunked context is parallel lists."""
@@ -61,7 +62,7 @@ class Chooser:
         return options[int(self._rng.integers(0, len(options)))]
 
 
-def draw_legal(chooser: Chooser, kind: Kind | None = None) -> Draw:
+def draw_legal(chooser: Chooser, kind: LoweredKind | None = None) -> Draw:
     """Return a legal batch of up to 14 requests, and a configuration under which it can be planned.
 
     Args:
@@ -70,7 +71,7 @@ def draw_legal(chooser: Chooser, kind: Kind | None = None) -> Draw:
 
     Sync: none.
     """
-    kind = chooser.one(list(Kind)) if kind is None else kind
+    kind = chooser.one(list(LoweredKind)) if kind is None else kind
     threshold = chooser.one([1, 1, 2, 4])
     uniform = threshold > 1 and chooser.one([False, True])
     shorts = chooser.one([True, True, False])
@@ -126,19 +127,26 @@ def shape_of(rows: Sequence[Row], config: PlanConfig, padding_query: int = 0) ->
     table = derived_block_table(seq_lens, config.block_size, config.parallel.size)
     queries = [row.query for row in rows]
     seen = [query or padding_query for query in queries]
-    options = {"num_actual_tokens": sum(seen), "is_prefilling": flags, "block_table": table}
-    return BatchShape.of(queries, seq_lens, split_query_lens=seen if padding_query else None, **options)
+    return BatchShape.of(
+        queries,
+        seq_lens,
+        num_actual_tokens=sum(seen),
+        is_prefilling=flags,
+        split_query_lens=seen if padding_query else None,
+        block_table=table,
+    )
 
 
-def _setup(chooser: Chooser, kind: Kind, rows: Sequence[Row], split: tuple[int, bool, bool]) -> Setup:
+def _setup(chooser: Chooser, kind: LoweredKind, rows: Sequence[Row], split: tuple[int, bool, bool]) -> Setup:
     """Return a configuration under which the rows can be planned."""
     threshold, uniform, shorts = split
     block, size = chooser.one([1, 4, 16, 64]), chooser.one([1, 1, 1, 2, 4])
-    ratio = chooser.one([1, 2]) if kind is Kind.INDEXER and (size == 1 or block > 1) else 1
+    ratio = chooser.one([1, 2]) if kind is LoweredKind.INDEXER and (size == 1 or block > 1) else 1
     runs = [run for run in (1, 2, block) if block % run == 0 and run % ratio == 0]
     sharing = ContextParallel(size, chooser.number(0, size - 1), chooser.one(runs)) if size > 1 else ContextParallel()
     aligned = lcm(block, sharing.span)
-    old = kind is not Kind.INDEXER and size == 1 and chooser.one([False, False, True])
+    old = kind is not LoweredKind.INDEXER and size == 1 and chooser.one([False, False, True])
+    # Up to 0.27 each prefill with context needs an aligned piece of its own.
     pieces = chooser.number(len(rows) if old else 1, len(rows) + 8)
     longest = max(row.query + row.context for row in rows)
     decode_lens = {row.query for row in rows if 0 < row.query <= threshold}
@@ -147,15 +155,15 @@ def _setup(chooser: Chooser, kind: Kind, rows: Sequence[Row], split: tuple[int, 
         decode_threshold=threshold,
         require_uniform=uniform,
         treat_short_extends_as_decodes=shorts,
-        workspace_rows=None if kind is Kind.INDEXER else aligned * pieces,
-        indexer_states=max(longest, 1) * chooser.one([1, 2, 8]) if kind is Kind.INDEXER else None,
+        workspace_rows=None if kind is LoweredKind.INDEXER else aligned * pieces,
+        indexer_states=max(longest, 1) * chooser.one([1, 2, 8]) if kind is LoweredKind.INDEXER else None,
         logits_bytes=chooser.one([4, 4_000, 400_000, 1 << 29]),
-        topk_tokens=chooser.one([1, 8, 64]) if kind in (Kind.SPARSE, Kind.AITER) else None,
-        flatten_decodes=kind is Kind.INDEXER and (len(decode_lens) > 1 or chooser.one([False, True])),
+        topk_tokens=chooser.one([1, 8, 64]) if kind in (LoweredKind.SPARSE, LoweredKind.AITER) else None,
+        flatten_decodes=kind is LoweredKind.INDEXER and (len(decode_lens) > 1 or chooser.one([False, True])),
         compress_ratio=ratio,
         parallel=sharing,
-        release=OLD_CONTEXT if old else "0.33",
+        release=OLD_CONTEXT if old else NEWEST,
     )
-    all_decodes = kind in (Kind.SPARSE, Kind.AITER) and chooser.one([False, False, True])
+    all_decodes = kind in (LoweredKind.SPARSE, LoweredKind.AITER) and chooser.one([False, False, True])
     dense = not all_decodes and chooser.one([True, True, False])
     return Setup(kind=kind, config=config, dense_prefill=dense, all_decodes=all_decodes)

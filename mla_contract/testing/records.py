@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Batch:
+class PlainBatch:
     """The common batch."""
 
     query_start_loc: Tensor
@@ -33,7 +33,7 @@ class Batch:
 
 
 @dataclass
-class ContextChunk:
+class PlainContextChunk:
     """One chunk of context, since 0.28."""
 
     index: int
@@ -59,18 +59,18 @@ class ContextChunk:
 
 
 @dataclass
-class ChunkedContext:
+class PlainChunkedContext:
     """Chunked context since 0.28."""
 
     context_lens: Tensor
     workspace: Tensor
-    chunks: list[ContextChunk]
+    chunks: list[PlainContextChunk]
     context_lens_list: list[int]
     empty_token_slices: list[slice]
 
 
 @dataclass
-class FieldContext:
+class PlainFieldContext:
     """Chunked context up to 0.27."""
 
     cu_seq_lens: Tensor
@@ -90,13 +90,13 @@ class FieldContext:
 
 
 @dataclass
-class Prefill:
+class PlainPrefill:
     """The prefill record."""
 
     block_table: Tensor
     query_start_loc: Tensor
     max_query_len: int
-    chunked_context: ChunkedContext | FieldContext | None = None
+    chunked_context: PlainChunkedContext | PlainFieldContext | None = None
     q_data_type: torch.dtype | None = None
     output_dtype: torch.dtype | None = None
     query_lens_cpu: Tensor | None = None
@@ -105,7 +105,7 @@ class Prefill:
 
 
 @dataclass
-class Decode:
+class PlainDecode:
     """The dense decode record."""
 
     block_table: Tensor
@@ -114,22 +114,7 @@ class Decode:
 
 
 @dataclass
-class SplitDecode(Decode):
-    """A decode record with a split schedule, as FlashMLA's."""
-
-    num_splits: Tensor | None = None
-
-
-@dataclass
-class PagedDecode(Decode):
-    """A decode record with paged tables, as aiter's."""
-
-    paged_kv_indptr: Tensor | None = None
-    paged_kv_last_page_len: Tensor | None = None
-
-
-@dataclass
-class Dense:
+class PlainDense:
     """Dense MLA metadata."""
 
     num_reqs: int
@@ -141,12 +126,12 @@ class Dense:
     num_decodes: int
     num_decode_tokens: int
     num_prefills: int
-    prefill: Prefill | None
-    decode: Decode | None
+    prefill: PlainPrefill | None
+    decode: PlainDecode | None
 
 
 @dataclass
-class Sparse(Dense):
+class PlainSparse(PlainDense):
     """Sparse MLA metadata."""
 
     block_table: Tensor
@@ -159,7 +144,7 @@ class Sparse(Dense):
 
 
 @dataclass
-class Aiter(Sparse):
+class PlainAiter(PlainSparse):
     """Sparse metadata with aiter's tables."""
 
     qo_indptr: Tensor | None
@@ -176,7 +161,7 @@ class Aiter(Sparse):
 
 
 @dataclass
-class IndexerChunk:
+class PlainIndexerChunk:
     """One prefill chunk of the indexer."""
 
     block_table: Tensor
@@ -195,14 +180,14 @@ class IndexerChunk:
 
 
 @dataclass
-class IndexerPrefill:
+class PlainIndexerPrefill:
     """The indexer's prefill part."""
 
-    chunks: Sequence[IndexerChunk]
+    chunks: Sequence[PlainIndexerChunk]
 
 
 @dataclass
-class IndexerDecode:
+class PlainIndexerDecode:
     """The indexer's decode part."""
 
     block_table: Tensor
@@ -214,7 +199,7 @@ class IndexerDecode:
 
 
 @dataclass
-class Indexer:
+class PlainIndexer:
     """The indexer's metadata."""
 
     seq_lens: Tensor
@@ -224,17 +209,5 @@ class Indexer:
     num_decode_tokens: int
     num_prefills: int
     num_prefill_tokens: int
-    decode: IndexerDecode | None
-    prefill: IndexerPrefill | None
-
-
-@dataclass
-class Work:
-    """The six arrays of a persistent work plan."""
-
-    work_meta_data: Tensor
-    work_indptr: Tensor
-    work_info_set: Tensor
-    reduce_indptr: Tensor
-    reduce_final_map: Tensor
-    reduce_partial_map: Tensor
+    decode: PlainIndexerDecode | None
+    prefill: PlainIndexerPrefill | None

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mla_contract.contract.clauses.judge import FAMILIES, all_clauses
+from mla_contract.contract.clauses.registry import all_clauses, families
 from mla_contract.contract.violation import Violation
 from mla_contract.testing.conformance import CHECKS, Verdict, run_check
 from mla_contract.testing.corpus import conformance_batches
@@ -48,7 +48,7 @@ class Card:
     reason: str = ""
     batches: int = 0
     skipped_batches: dict[str, str] = field(default_factory=dict)
-    cells: dict[str, Cell] = field(default_factory=lambda: {name: Cell() for name in (STRUCTURE, *FAMILIES)})
+    cells: dict[str, Cell] = field(default_factory=lambda: {name: Cell() for name in (STRUCTURE, *families())})
     examples: dict[str, tuple[str, Violation]] = field(default_factory=dict)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mla_contract.contract.step.context import StepContext
-from mla_contract.testing.lowering import Kind
+from mla_contract.testing.lowering import LoweredKind
 from mla_contract.testing.random_batches import Chooser, Draw, draw_legal, draw_rows
 
 
@@ -28,7 +28,7 @@ class DrawnChooser(Chooser):
 
 
 @st.composite
-def legal_draws(draw: st.DrawFn, kind: Kind | None = None) -> Draw:
+def legal_draws(draw: st.DrawFn, kind: LoweredKind | None = None) -> Draw:
     """Draw a legal batch with a configuration: any kind of record, sharing, compression, padding, either context."""
     return draw_legal(DrawnChooser(draw), kind)
 
@@ -41,7 +41,7 @@ def legal_lens(draw: st.DrawFn, threshold: int = 1) -> tuple[tuple[int, ...], tu
 
 
 @st.composite
-def legal_subjects(draw: st.DrawFn, kind: Kind | None = None) -> StepContext:
+def legal_subjects(draw: st.DrawFn, kind: LoweredKind | None = None) -> StepContext:
     """Draw a legal batch with its metadata and facts."""
     return subject_of(draw(legal_draws(kind)))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.buffers import PlanBuffers
-from mla_contract.adapters.fields import Capacity
+from mla_contract.adapters.capacity import Capacity
 from mla_contract.adapters.plan import PlanConfig, plan_batch
 from mla_contract.backends.entry_points import load_value
 from mla_contract.backends.registry import find_backend, known_backends
@@ -18,7 +18,7 @@ from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
 from mla_contract.contract.step.facts import Facts
 from mla_contract.errors import InvalidContract
 from mla_contract.testing.conformance import ConformanceTarget, Expectations, Factory
-from mla_contract.testing.lowering import Kind, Setup, lower
+from mla_contract.testing.lowering import LoweredKind, Setup, lower
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ _CAPACITY = Capacity(
 class ReferenceTarget:
     """The shared plan lowered as it is: what the suite takes for right, and the smallest example of a target."""
 
-    _PERSISTENT: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
+    _PERSISTENT: Mapping[LoweredKind, Mapping[str, str]] = MappingProxyType(
         {
-            Kind.SPARSE: {"req_id_per_token": "req_id_per_token"},
-            Kind.AITER: {"req_id_per_token": "req_id_per_token", "paged_kv_indptr": "sparse_start_loc"},
+            LoweredKind.SPARSE: {"req_id_per_token": "req_id_per_token"},
+            LoweredKind.AITER: {"req_id_per_token": "req_id_per_token", "paged_kv_indptr": "sparse_start_loc"},
         }
     )
     """Fields that are views of persistent buffers, and the buffers' names."""
 
-    def __init__(self, kind: Kind = Kind.SPARSE, config: PlanConfig | None = None) -> None:
+    def __init__(self, kind: LoweredKind = LoweredKind.SPARSE, config: PlanConfig | None = None) -> None:
         self.setup = Setup(kind=kind, config=config or _reference_config(kind))
         self._buffers = PlanBuffers(_CAPACITY, "cpu")
 
@@ -88,21 +88,21 @@ class ReferenceTarget:
         return metadata
 
 
-def _reference_config(kind: Kind) -> PlanConfig:
+def _reference_config(kind: LoweredKind) -> PlanConfig:
     """Return a configuration under which every ordered batch of the corpus can be planned."""
-    indexer = kind is Kind.INDEXER
+    indexer = kind is LoweredKind.INDEXER
     return PlanConfig(
         block_size=16,
         workspace_rows=None if indexer else 1024,
         indexer_states=16384 if indexer else None,
-        topk_tokens=64 if kind in (Kind.SPARSE, Kind.AITER) else None,
+        topk_tokens=64 if kind in (LoweredKind.SPARSE, LoweredKind.AITER) else None,
         flatten_decodes=True,
     )
 
 
 def reference_targets() -> Mapping[str, Factory]:
     """Return the factory of the reference target of each kind."""
-    return {f"reference {kind}": partial(ReferenceTarget, kind) for kind in Kind}
+    return {f"reference {kind}": partial(ReferenceTarget, kind) for kind in LoweredKind}
 
 
 def load_factory(name: str) -> Factory:

@@ -14,9 +14,9 @@ from mla_contract.adapters.context_layout import local_rows
 from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.context_parallel import local_lens, local_lens_of_ranks
 from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.indexer_chunks import split_indexer_chunks
 from mla_contract.adapters.split import split_batch
 from tests.adapters.draws import Draw
+from tests.adapters.offsets import split_indexer_chunks
 from tests.adapters.peers import Peer
 
 DECISIONS = {

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mla_contract.adapters.batch import BatchShape
-from mla_contract.adapters.context_chunks import ContextRule
 from mla_contract.adapters.context_parallel import ContextParallel
+from mla_contract.adapters.context_rule import ContextRule
 from mla_contract.adapters.indexer_chunks import IndexerRule
 from mla_contract.adapters.split import SplitRule
 

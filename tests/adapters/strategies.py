@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from mla_contract.adapters.batch import BatchShape
-from mla_contract.adapters.context_chunks import ContextRule
 from mla_contract.adapters.context_parallel import ContextParallel
+from mla_contract.adapters.context_rule import ContextRule
 
 
 @st.composite

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mla_contract.adapters.batch import BatchShape
+from mla_contract.adapters.buffer_fields import FIELDS, BufferField
 from mla_contract.adapters.buffers import PlanBuffers, expand_owners
+from mla_contract.adapters.capacity import Capacity, RowUnit
 from mla_contract.adapters.context_parallel import ContextParallel
-from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.fields import FIELDS, Axis, BufferField, Capacity
+from mla_contract.adapters.fault import InvalidBatch, InvalidConfig
 from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
-from mla_contract.adapters.ragged import start_loc_of
+from tests.adapters.offsets import start_loc_of
 from tests.adapters.strategies import ordered_batches
 
 CONFIG = PlanConfig(
@@ -88,7 +89,7 @@ def test_buffers_of_some_fields_have_those_alone() -> None:
     assert (lowered["positions"].tolist(), lowered["seq_lens"].tolist()) == ([6], [7])
     with pytest.raises(KeyError):
         lowered["slot_mapping"]
-    with pytest.raises(InvalidBatch, match="PlanBuffers.fields"):
+    with pytest.raises(InvalidConfig, match="PlanBuffers.fields"):
         PlanBuffers(CAPACITY, "cpu", ("positions", "seq_lans"))
 
 
@@ -132,7 +133,7 @@ def test_buffers_are_views_of_one_allocation_on_aligned_starts() -> None:
     spans = []
     for field in FIELDS:
         tensor = buffers.buffer(field.name)
-        assert len(tensor) == CAPACITY.rows(field.axis) + field.more_rows
+        assert len(tensor) == CAPACITY.rows(field.unit) + field.more_rows
         spans.append((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes))
     base = spans[0][0]
     assert all((begin - base) % 256 == 0 for begin, _ in spans)
@@ -155,11 +156,11 @@ def test_buffers_too_small_for_a_batch_are_refused_by_name() -> None:
 def test_capacity_covers_captured_graphs_beyond_max_num_seqs() -> None:
     """Buffers hold the largest captured batch, even where it is larger than max_num_seqs (#41016)."""
     capacity = Capacity(max_num_seqs=16, max_num_batched_tokens=16, max_capture_size=32, next_n=2)
-    assert capacity.rows(Axis.REQUESTS) == 32
-    assert capacity.rows(Axis.DECODE_CELLS) == 64
-    with pytest.raises(InvalidBatch):
+    assert capacity.rows(RowUnit.REQUESTS) == 32
+    assert capacity.rows(RowUnit.DECODE_CELLS) == 64
+    with pytest.raises(InvalidConfig):
         Capacity(max_num_seqs=0, max_num_batched_tokens=16)
-    with pytest.raises(InvalidBatch):
+    with pytest.raises(InvalidConfig):
         Capacity(max_num_seqs=1, max_num_batched_tokens=16, workspace_rows=0)
 
 

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mla_contract.adapters.context_chunks import ContextRule, plan_context_chunks
+from mla_contract.adapters.capacity import Capacity, RowUnit
+from mla_contract.adapters.context_chunks import plan_context_chunks
 from mla_contract.adapters.context_fields import FieldContextPlan
 from mla_contract.adapters.context_layout import local_rows
 from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens, local_lens_of_ranks
-from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.fields import Axis, Capacity
-from mla_contract.adapters.ragged import start_loc_of
+from mla_contract.adapters.context_rule import ContextRule
+from mla_contract.adapters.fault import InvalidBatch, InvalidConfig
+from tests.adapters.offsets import start_loc_of
 from tests.adapters.scenarios import CONTEXTS, ContextCase
 from tests.adapters.strategies import context_lens, context_rules
 
@@ -124,8 +125,8 @@ def test_context_plan_stays_within_its_capacity(lens: list[int], rule: ContextRu
     )
     plan = _plan(lens, rule)
     assert len(plan.chunks) <= capacity.max_context_chunks
-    assert len(plan.seq_lens) <= capacity.rows(Axis.CONTEXT_CELLS)
-    assert len(plan.cu_seq_lens) <= capacity.rows(Axis.CONTEXT_EDGES)
+    assert len(plan.seq_lens) <= capacity.rows(RowUnit.CONTEXT_CELLS)
+    assert len(plan.cu_seq_lens) <= capacity.rows(RowUnit.CONTEXT_EDGES)
 
 
 @given(context_lens.filter(any), context_rules("0.27"), st.integers(1, 4))
@@ -146,7 +147,7 @@ def test_context_fields_partition_each_context_in_order(lens: list[int], rule: C
 
 def test_context_workspace_below_the_alignment_is_refused() -> None:
     """A workspace that holds no aligned piece is an error; one piece is enough for the packed plan."""
-    with pytest.raises(InvalidBatch, match="workspace_rows"):
+    with pytest.raises(InvalidConfig, match="workspace_rows"):
         ContextRule(63, 64)
     assert len(_plan([64, 64], ContextRule(64, 64)).chunks) == 2
     with pytest.raises(InvalidBatch, match="workspace_rows"):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens
 from mla_contract.adapters.decode import DecodePlan, DecodeRule, expand_decodes
-from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.ragged import map_tokens
+from mla_contract.adapters.fault import InvalidBatch, InvalidConfig
 from mla_contract.adapters.split import SplitRule, split_batch
+from mla_contract.adapters.tokens import map_tokens
 from tests.adapters.scenarios import DECODE_LENS
 from tests.adapters.strategies import ordered_batches
 
@@ -89,5 +89,5 @@ def test_native_decode_longer_than_a_row_is_refused() -> None:
     assert caught.value.row == 1
     assert expand(shape, DecodeRule(next_n=3)).max_decode_len == 3
     assert expand(shape, DecodeRule(flatten=True, next_n=2)).num_rows == 4
-    with pytest.raises(InvalidBatch):
+    with pytest.raises(InvalidConfig):
         DecodeRule(next_n=0)

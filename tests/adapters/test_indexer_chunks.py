@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens, local_lens_of_ranks
-from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.indexer_chunks import IndexerPlan, IndexerRule, split_indexer_chunks
+from mla_contract.adapters.fault import InvalidBatch, InvalidConfig
+from mla_contract.adapters.indexer_chunks import IndexerPlan, IndexerRule
 from mla_contract.adapters.indexer_plan import plan_indexer_chunks
-from mla_contract.adapters.ragged import map_tokens
 from mla_contract.adapters.split import Split, SplitRule, split_batch
+from mla_contract.adapters.tokens import map_tokens
+from tests.adapters.offsets import split_indexer_chunks
 from tests.adapters.scenarios import INDEXER, ChunkCase
 from tests.adapters.strategies import ordered_batches
 
@@ -122,6 +123,13 @@ def test_indexer_request_wider_than_the_buffer_is_refused_by_row() -> None:
 def test_indexer_rule_without_room_is_refused() -> None:
     """A rule that holds nothing is an error; the smallest that holds something is not."""
     for bad in ((0, 4), (1, 3), (1, 4, 0)):
-        with pytest.raises(InvalidBatch):
+        with pytest.raises(InvalidConfig):
             IndexerRule(*bad)
     assert IndexerRule(1, 4).compress_ratio == 1
+
+
+def test_indexer_plan_longest_prefill_is_in_tokens() -> None:
+    """The longest prefill counts tokens whatever the states, and decodes do not count."""
+    _, plan = _plan(BatchShape.of([1, 4, 4], [900, 20, 101]), IndexerRule(1000, 10**6, 4))
+    assert plan is not None
+    assert plan.max_prefill_seq_len == 101

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from mla_contract.adapters.batch import BatchShape
-from mla_contract.adapters.context_chunks import ContextRule, plan_context_chunks
+from mla_contract.adapters.context_chunks import plan_context_chunks
 from mla_contract.adapters.context_fields import FieldContextPlan
 from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens, local_lens_of_ranks
+from mla_contract.adapters.context_rule import ContextRule
 from mla_contract.adapters.decode import DecodeRule
 from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.indexer_chunks import IndexerRule, split_indexer_chunks
+from mla_contract.adapters.indexer_chunks import IndexerRule
 from mla_contract.adapters.plan import PlanConfig, plan_batch
-from mla_contract.adapters.ragged import start_loc_of
 from mla_contract.adapters.split import Split, SplitRule, split_batch, validate_order
+from tests.adapters.offsets import split_indexer_chunks, start_loc_of
 from tests.adapters.test_decode import expand
 
 
@@ -147,7 +148,7 @@ def test_vllm_38416_ranks_without_keys_have_length_zero() -> None:
 
 
 def test_vllm_52500_token_padding_needs_padding_although_lengths_are_equal() -> None:
-    """Eight tokens over six requests of one token are no reshape; six are."""
+    """Eight tokens over six requests of one token cannot be reshaped; six can."""
     padded = expand(BatchShape.of([1] * 6, [9] * 6, num_actual_tokens=8), DecodeRule())
     assert padded.requires_padding
     assert not expand(BatchShape.of([1] * 6, [9] * 6), DecodeRule()).requires_padding

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mla_contract.adapters.batch import BatchShape
+from mla_contract.adapters.batch import BatchOptions, BatchShape
 from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.adapters.split import OrderClass, Split, SplitRule, order_classes, split_batch, validate_order
 from tests.adapters.scenarios import ORDERS, SPLITS, OrderCase, SplitCase
 from tests.adapters.strategies import ordered_batches
 
 
-def _shape(query_lens: tuple[int, ...] | list[int], context: int = 9, **options: object) -> BatchShape:
+def _shape(query_lens: tuple[int, ...] | list[int], context: int = 9, **options: Unpack[BatchOptions]) -> BatchShape:
     """Return a batch whose live rows all have the same context."""
     return BatchShape.of(query_lens, [query + context if query else 0 for query in query_lens], **options)
 
@@ -89,12 +91,11 @@ def test_split_at_a_padding_row_depends_on_the_release(release: str, expected: i
     assert split_batch(_shape([1, 0, 2]), SplitRule(1, require_uniform=True, release=release)).num_decodes == expected
 
 
-def test_release_outside_the_compared_range_is_refused() -> None:
-    """A release that was never compared has no behaviour to select."""
-    for release in ("0.18", "0.34", "1.0", "main"):
-        with pytest.raises(InvalidBatch, match="release"):
-            SplitRule(release=release)
-    assert SplitRule(release="0.32.0").release == "0.32.0"
+@pytest.mark.parametrize(("release", "expected"), [("0.18", 1), ("0.34", 2), ("1.0", 2), ("main", 2), (None, 2)])
+def test_split_for_a_release_outside_the_compared_range_is_the_nearest_ones(release: str | None, expected: int) -> None:
+    """An older release divides as the oldest that was compared, every other one as the newest."""
+    rule = SplitRule(1, require_uniform=True, release=release)
+    assert split_batch(_shape([1, 0, 2]), rule).num_decodes == expected
 
 
 @given(

@@ -113,7 +113,7 @@ def test_find_allows_text_that_is_no_comment_of_ours_is_none(source: str) -> Non
 
 
 def test_find_allows_broken_file_gives_the_comments_before_the_break() -> None:
-    """A file that does not tokenize is no reason to stop."""
+    """A file that does not tokenize does not stop the audit."""
     broken = SourceFile("a.py", b"x = 1  # mla: allow REQ001 -- why\ny = (\n", "")
     undecodable = SourceFile("b.py", b"# \xe9 mla: allow\n", "")
     assert [allow.line for allow in find_allows([broken, undecodable])] == [1]

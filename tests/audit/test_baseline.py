@@ -131,7 +131,7 @@ def test_write_baseline_entries_of_rules_not_reported_are_kept(tmp_path: Path) -
     ],
 )
 def test_read_baseline_other_document_is_refused(tmp_path: Path, text: str) -> None:
-    """A file that is no baseline is not taken for an empty one."""
+    """A file that is not a baseline is not taken for an empty one."""
     path = tmp_path / "b.json"
     path.write_text(text)
     with pytest.raises(AuditError, match=r"b\.json"):

@@ -19,9 +19,11 @@ from mla_contract.audit import docs, run
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.rule import Page, Rule
 from mla_contract.audit.run import AuditOptions, run_audit
+from mla_contract.audit.select import Catalogue
 from mla_contract.audit.source.tree import SourceTree
 from mla_contract.audit.tool_rules import check_nothing
 from mla_contract.cli.main import app
+from mla_contract.profiles import load_profile
 
 PAGE = Page("What it reports.", "Why it matters.", "The incident.", "bad = 1", "good = 1")
 PACKAGE = Path(mla_contract.__path__[0])
@@ -52,8 +54,8 @@ FAULTY = Rule("BAD001", "faulty-rule", "policy", Severity.ERROR, PAGE, check_bad
 @pytest.fixture(autouse=True)
 def stub_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the engine by one that reports marks in the sources, and the caches by empty ones."""
-    monkeypatch.setattr(run, "load_rules", lambda: (MISSING, NOTED))
-    monkeypatch.setattr(run, "load_opener", lambda: lambda tree, *, release, aiter: tree)
+    monkeypatch.setattr(run, "RULES", (MISSING, NOTED))
+    monkeypatch.setattr(run, "open_project", lambda tree, *, release, aiter: tree)
     monkeypatch.setattr(run, "parsed_files", lambda project: frozenset())
     monkeypatch.setenv("MLA_CONTRACT_CACHE", str(tmp_path / "cache"))
 
@@ -129,7 +131,7 @@ def test_audit_output_goes_to_the_file(tree: Path, tmp_path: Path) -> None:
         (["audit", "{tree}", "--release", "0.33.0"], "name one tree"),
         (["audit", "{tree}/nowhere"], "no such file"),
         (["audit", "{tree}/vllm/v1"], "holds no vLLM"),
-        (["audit", "--release", "--x"], "no version"),
+        (["audit", "--release", "--x"], "not a version"),
         (["audit", "{tree}", "--select", "NOPE"], "no such rule"),
         (["audit", "{tree}", "--ignore", "NOPE"], "no such rule"),
         (["audit", "{tree}", "--write-baseline"], "needs a file"),
@@ -188,8 +190,8 @@ def test_audit_baseline_life(tree: Path, tmp_path: Path) -> None:
 def test_audit_baseline_is_not_written_when_the_tool_failed(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an unfinished audit found is no base to compare with."""
-    monkeypatch.setattr(run, "load_rules", lambda: (FAULTY, MISSING))
+    """What an unfinished audit found cannot be compared with."""
+    monkeypatch.setattr(run, "RULES", (FAULTY, MISSING))
     path = tmp_path / "baseline.json"
     assert invoke("audit", tree, "--baseline", path, "--write-baseline").exit_code == 2
     assert not path.exists()
@@ -229,7 +231,7 @@ def test_audit_plugin_is_audited_with_the_tree(tree: Path, tmp_path: Path) -> No
 
 def test_audit_rule_that_fails_exits_two_and_the_others_report(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report names the rule, the exception and the place; nothing of it is cached or hidden by --select."""
-    monkeypatch.setattr(run, "load_rules", lambda: (FAULTY, MISSING))
+    monkeypatch.setattr(run, "RULES", (FAULTY, MISSING))
     for _ in range(2):
         result = invoke("audit", tree, "--select", "REQ001")
         assert result.exit_code == 2
@@ -244,7 +246,7 @@ def test_audit_engine_that_fails_exits_two(tree: Path, monkeypatch: pytest.Monke
     def open_badly(tree: SourceTree, *, release: str | None, aiter: Path | None) -> SourceTree:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr(run, "load_opener", lambda: open_badly)
+    monkeypatch.setattr(run, "open_project", open_badly)
     (tree / "vllm" / "broken.py").write_text("def f(:\n")
     result = invoke("audit", tree)
     assert result.exit_code == 2
@@ -258,17 +260,17 @@ def test_audit_interrupt_exits_130(tree: Path, monkeypatch: pytest.MonkeyPatch) 
     def interrupt(tree: SourceTree, *, release: str | None, aiter: Path | None) -> SourceTree:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "load_opener", lambda: interrupt)
+    monkeypatch.setattr(run, "open_project", interrupt)
     assert invoke("audit", tree).exit_code == 130
 
 
 def test_audit_unexpected_fault_is_a_sentence(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong in the shell itself, people get a sentence."""
 
-    def fail() -> tuple[Rule, ...]:
+    def fail() -> Catalogue:
         raise ImportError("no rules")
 
-    monkeypatch.setattr(run, "load_rules", fail)
+    monkeypatch.setattr(run, "catalogue", fail)
     result = invoke("audit", tree)
     assert result.exit_code == 2
     assert "ImportError: no rules" in result.stderr
@@ -325,8 +327,9 @@ def test_seam_writes_a_file_for_the_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["shipped", "file"])
 def test_diff_of_a_profile_with_itself_is_empty(tmp_path: Path, form: str) -> None:
     """Nothing changed, nothing printed, exit 0; between releases that broke backends the code is 1."""
-    shipped = PACKAGE / "profiles" / "vllm-0.27.json"
-    name = "0.27" if form == "shipped" else str(shipped)
+    written = tmp_path / "profile.json"
+    written.write_text(json.dumps(load_profile("0.27")))
+    name = "0.27" if form == "shipped" else str(written)
     same = invoke("diff", name, name)
     assert (same.exit_code, same.stdout) == (0, "")
     other = invoke("diff", "0.24", name, "--json")
@@ -339,7 +342,7 @@ def test_diff_file_that_is_no_profile_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text("{}")
     result = invoke("diff", path, path)
-    assert (result.exit_code, "no profile" in result.stderr) == (2, True)
+    assert (result.exit_code, "not a profile" in result.stderr) == (2, True)
 
 
 def test_docs_main_writes_then_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

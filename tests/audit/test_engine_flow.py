@@ -9,8 +9,9 @@ import pytest
 
 from mla_contract.audit.flow.calls import init_parameters
 from mla_contract.audit.flow.conditions import is_metadata_class, negated
+from mla_contract.audit.flow.events import Events, Guard
 from mla_contract.audit.flow.interpreter import Interpreter
-from mla_contract.audit.flow.machine import Events, Guard, Machine
+from mla_contract.audit.flow.machine import Machine
 from mla_contract.audit.flow.runs import BuilderRun, batch_class, find_entries, run_builder, run_layer, unguarded_first
 from mla_contract.audit.flow.values import (
     CONFIG,
@@ -33,12 +34,12 @@ from mla_contract.audit.flow.values import (
     is_tracked,
     join,
     linear,
-    value_of_shape,
+    value_of_type,
 )
 from mla_contract.audit.model.backends import find_backends
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function, ModuleIndex
-from mla_contract.audit.model.types import Shape, TypeRef
+from mla_contract.audit.model.types import DeclaredType, TypeRef
 from mla_contract.audit.project import open_project
 from tests.audit.test_traps import memory_tree, trap_files
 
@@ -202,16 +203,16 @@ def test_value_of_shape_forms_give_values() -> None:
     index = index_of()
     meta, other = TypeRef(cls(index, "Meta")), TypeRef(cls(index, "OtherMeta"))
 
-    def value(shape: Shape) -> Value:
-        return value_of_shape(shape, Role.METADATA, "p", config=False)
+    def value(shape: DeclaredType) -> Value:
+        return value_of_type(shape, Role.METADATA, "p", config=False)
 
-    assert value(Shape((meta,), optional=True)) == Obj(meta, Role.METADATA, "p", maybe_none=True, exact=False)
-    assert value(Shape((meta,), class_of=True)) == ClassVal(meta)
-    assert value(Shape((meta, other))) == DATA
+    assert value(DeclaredType((meta,), optional=True)) == Obj(meta, Role.METADATA, "p", maybe_none=True, exact=False)
+    assert value(DeclaredType((meta,), class_of=True)) == ClassVal(meta)
+    assert value(DeclaredType((meta, other))) == DATA
     element = Obj(meta, Role.METADATA, "p[]", exact=False)
-    assert value(Shape(element=Shape((meta,)))) == Seq(element)
-    assert value(Shape(items=(Shape(scalar="int"), Shape((meta,))))) == Tup((DATA, element))
-    assert value_of_shape(Shape(), Role.PLAIN, "", config=True) == CONFIG
+    assert value(DeclaredType(element=DeclaredType((meta,)))) == Seq(element)
+    assert value(DeclaredType(items=(DeclaredType(scalar="int"), DeclaredType((meta,))))) == Tup((DATA, element))
+    assert value_of_type(DeclaredType(), Role.PLAIN, "", config=True) == CONFIG
 
 
 @pytest.mark.parametrize(

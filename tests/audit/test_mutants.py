@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mla_contract.audit.finding import Severity
-from mla_contract.audit.flow.machine import Read
+from mla_contract.audit.flow.events import Read
 from mla_contract.audit.project import Project, open_project
 from mla_contract.audit.rules import missing_field
 from mla_contract.audit.source.tree import SourceFile, SourceTree, open_tree

@@ -194,7 +194,7 @@ def test_sarif_fingerprints_ignore_lines_and_tell_repeats_apart() -> None:
     ],
 )
 def test_exit_code_follows_what_remains(severities: list[Severity], failed: bool, code: int) -> None:
-    """Notes are no findings to fail for, and a tool that failed says so above all."""
+    """Notes do not make the audit fail, and a tool that failed says so above all."""
     assert report(*(finding(severity=severity) for severity in severities), failed=failed).exit_code == code
 
 
@@ -214,7 +214,7 @@ def test_summary_counts_by_class_and_rule() -> None:
 
 
 def test_print_summary_shows_table_and_totals() -> None:
-    """The table names classes and codes; markup in names is no markup."""
+    """The table names classes and codes; markup in names is shown as it is."""
     console = Console(width=120, record=True, quiet=False, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115
     print_summary(report(finding(cls="a.One[red]"), allowed=2, baselined=1), console)
     text = console.export_text()

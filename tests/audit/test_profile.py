@@ -1,20 +1,24 @@
 """Profiles: what they extract, that the shipped ones are what the sources give, and what a diff says."""
 
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mla_contract.audit.diff import Change, Kind, diff_profiles
+from mla_contract import profiles
+from mla_contract.audit.diff import Change, ChangeKind, diff_profiles
 from mla_contract.audit.profile import fields_of, profile_tree, render_profile
 from mla_contract.audit.project import open_project
 from mla_contract.audit.source.tree import open_tree
 from mla_contract.errors import InvalidContract
-from mla_contract.profiles import known_minors, load_profile
+from mla_contract.profiles import known_minors, load_classes, load_profile, load_reads
+from tests.audit.rules.drift_trees import BASE, open_case
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tree"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "make_profiles.py"
 
 
 def example_profile() -> dict[str, Any]:
@@ -129,7 +133,7 @@ def test_diff_read_that_loses_its_condition_is_breaking() -> None:
 
 def test_change_is_one_line_and_json() -> None:
     """A change says its kind, subject, detail and place."""
-    change = Change(Kind.NEW_READ, "prefill", "read by forward", "m.py:7")
+    change = Change(ChangeKind.NEW_READ, "prefill", "read by forward", "m.py:7")
     assert str(change) == "breaking: new-required-read: prefill: read by forward  (m.py:7)"
     assert change.as_json()["breaking"] is True
 
@@ -146,6 +150,15 @@ def test_shipped_profiles_cover_ten_minors_in_order() -> None:
     minors = known_minors()
     assert minors == tuple(f"0.{n}" for n in range(24, 34))
     assert all(load_profile(minor)["release"].startswith(minor + ".") for minor in minors)
+
+
+def test_shipped_profile_parts_make_one_document() -> None:
+    """What the run time reads and what the audit reads are disjoint, and together what the command writes."""
+    reads, classes = load_reads("0.33"), load_classes("0.33")
+    assert reads.keys() & classes.keys() == {"schema", "release"}
+    assert (reads["schema"], reads["release"]) == (classes["schema"], classes["release"])
+    assert load_profile("0.33") == {**reads, **classes}
+    assert load_profile("0.33").keys() == profile_tree(open_case(BASE)).keys()
 
 
 def test_shipped_profiles_tell_when_counts_became_required() -> None:
@@ -168,10 +181,12 @@ def test_shipped_profiles_resolve_inherited_fields() -> None:
 
 
 @pytest.mark.slow
-def test_shipped_profile_is_what_the_sources_give(release_tree: Callable[[str], Path]) -> None:
+def test_shipped_profile_is_what_the_sources_give(release_tree: Callable[[str], Path], tmp_path: Path) -> None:
     """A regenerated profile equals the shipped one to the letter."""
-    from mla_contract import profiles
-
+    write_profile = runpy.run_path(str(SCRIPT))["write_profile"]
     project = open_project(open_tree(release_tree("0.33.0")), release="0.33.0")
-    shipped = Path(profiles.__file__).parent / "vllm-0.33.json"
-    assert render_profile(profile_tree(project)) == shipped.read_text(encoding="utf-8")
+    written = write_profile(profile_tree(project), "0.33", tmp_path)
+    assert sorted(path.relative_to(tmp_path).parts[0] for path in written) == ["classes", "reads"]
+    for path in written:
+        shipped = Path(profiles.__file__).parent / path.relative_to(tmp_path)
+        assert path.read_text(encoding="utf-8") == shipped.read_text(encoding="utf-8")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from mla_contract.audit.source import AuditError, syntax
+from mla_contract.audit.source import AuditError, SourceProblem, syntax
 from mla_contract.audit.source.cache import KEPT_RESULTS, ResultCache, VerdictCache, cache_root, digest_of
-from mla_contract.audit.source.syntax import check_syntax, start_syntax_check
+from mla_contract.audit.source.syntax import start_syntax_check
 from mla_contract.audit.source.syntax_worker import syntax_reason
 from mla_contract.audit.source.tree import SourceFile
 from mla_contract.audit.source.walk import source_digest
@@ -50,6 +51,12 @@ for index, data in pickle.loads(sys.stdin.buffer.read()):
 def source(path: str, data: bytes) -> SourceFile:
     """Return a source file."""
     return SourceFile(path, data, source_digest(data))
+
+
+def check_syntax(files: Iterable[SourceFile], *, jobs: int = 2) -> tuple[SourceProblem, ...]:
+    """Return the files that Python cannot parse."""
+    with start_syntax_check(files, jobs=jobs) as check:
+        return check.result()
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape")
@@ -166,7 +173,7 @@ def test_result_cache_gives_back_what_was_put(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"payload": [1], "digest": "no"}', "[" * 100_000])
 def test_result_cache_damaged_entry_counts_as_absent(tmp_path: Path, text: str) -> None:
-    """An entry that is cut or changed is no entry."""
+    """An entry that is cut or changed counts as absent."""
     cache = ResultCache(tmp_path)
     cache.put("a", [1])
     (tmp_path / "results" / "a.json").write_text(text)

@@ -99,7 +99,7 @@ def test_open_tree_missing_path_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["broken.whl", "broken.tar.gz", "notes.txt"])
 def test_open_tree_broken_archive_is_refused(tmp_path: Path, name: str) -> None:
-    """A file that is no archive is refused with its name."""
+    """A file that is not an archive is refused with its name."""
     (tmp_path / name).write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(AuditError, match=name):
         open_tree(tmp_path / name)

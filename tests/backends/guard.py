@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from mla_contract.contract.clauses.judge import all_clauses as clauses
+from mla_contract.contract.clauses.registry import all_clauses as clauses
 from mla_contract.contract.schema.provider import ChunkLogits, GatherIndexerK, KernelProvider, Operation
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.trace import BuildTrace, Workspace

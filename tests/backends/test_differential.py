@@ -14,7 +14,7 @@ from mla_contract.backends.sparse.workspace import LocalWorkspace
 from mla_contract.contract.clauses.clause import Level
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.corpus import conformance_batches, in_order
-from mla_contract.testing.records import Batch
+from mla_contract.testing.records import PlainBatch
 from tests.adapters.scenarios import BATCHES
 from tests.backends.sparse.steps import REFERENCE, SMALL, arrays_of, drawn, step_batch
 from tests.backends.whole import WholeCudaSparse, WholeRocmSparse
@@ -63,7 +63,7 @@ def pair(config: SparseConfig) -> tuple[WholeRocmSparse, WholeCudaSparse]:
     return made[0], made[1]  # type: ignore[return-value]
 
 
-def compare(rocm: WholeRocmSparse, cuda: WholeCudaSparse, of: Batch) -> None:
+def compare(rocm: WholeRocmSparse, cuda: WholeCudaSparse, of: PlainBatch) -> None:
     """Assert that both backends agree about a batch, and keep the contract."""
     config = rocm.config
     (ours, our_indexer), (theirs, their_indexer) = rocm.builder.build_pair(of), cuda.builder.build_pair(of)

@@ -23,7 +23,7 @@ from mla_contract.contract.schema.provider import ChunkLogits, SparseAttention, 
 from mla_contract.contract.schema.workspace import WorkspacePlan
 from mla_contract.errors import ContractError
 from mla_contract.runtime.check import check_metadata
-from mla_contract.testing.records import Batch
+from mla_contract.testing.records import PlainBatch
 from tests.backends.guard import GuardedProvider
 from tests.backends.reservations import KnownWorkspace, workspace_trace
 from tests.backends.sparse.steps import FLOAT_KEYS, step_batch
@@ -68,7 +68,7 @@ class Layer:
     def __init__(self, lens: tuple[int, ...]) -> None:
         generator = torch.Generator().manual_seed(sum(lens))
         self.lens = lens
-        self.batch: Batch = step_batch([QUERIES] * len(lens), lens, config_of(max(lens), sub_chunks=1, buffers=1))
+        self.batch: PlainBatch = step_batch([QUERIES] * len(lens), lens, config_of(max(lens), sub_chunks=1, buffers=1))
         blocks, tokens = int(self.batch.block_table_tensor.max()) + 1, QUERIES * len(lens)
         self.cache = torch.randn(blocks, 64, 16, generator=generator)
         self.kv = torch.randn(blocks * 64, 16, generator=generator)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from jaxtyping import Int32
     from torch import Tensor
 
+    from mla_contract.contract.schema.residence import Device, Host
+
 
 class Small(Protocol):
     """A Protocol of the test's own."""
@@ -120,13 +122,13 @@ def test_violation_of_shape_shows_the_axes() -> None:
     batch = subject().batch
     (found,) = check_structure(replace(batch, query_start_loc=batch.query_start_loc[1:]), CommonBatch)
     assert found.render() == (
-        "MLA107 Batch.query_start_loc: axis has the wrong size: num_reqs+1 at dim 0\n"
+        "MLA107 PlainBatch.query_start_loc: axis has the wrong size: num_reqs+1 at dim 0\n"
         "  expected  6   (num_reqs=5 + 1)\n"
         "  got       5   int32[5] on cpu\n"
         "  axes      num_reqs=5\n"
         "  help      slice every array by the same counts; mla-contract explain MLA107"
     )
-    assert found.one_line() == "MLA107 Batch.query_start_loc: axis has the wrong size: num_reqs+1 at dim 0"
+    assert found.one_line() == "MLA107 PlainBatch.query_start_loc: axis has the wrong size: num_reqs+1 at dim 0"
     assert found.as_json()["axes"] == {"num_reqs": 5}
 
 
@@ -136,7 +138,10 @@ def test_check_structure_descends_into_records() -> None:
     metadata.prefill.chunks[1].num_reqs = None
     metadata.decode.block_table = metadata.decode.block_table[:, 0]
     paths = {(found.code, found.path) for found in check_structure(metadata, TIERS["indexer"])}
-    assert paths == {("MLA103", "Indexer.prefill.chunks[1].num_reqs"), ("MLA106", "Indexer.decode.block_table")}
+    assert paths == {
+        ("MLA103", "PlainIndexer.prefill.chunks[1].num_reqs"),
+        ("MLA106", "PlainIndexer.decode.block_table"),
+    }
 
 
 def test_check_structure_of_raising_property_reports_unreadable() -> None:
@@ -199,11 +204,33 @@ def test_fast_path_agrees_with_models_on_every_planted_fault(kind: str) -> None:
 
 
 def test_specs_tell_host_from_device() -> None:
-    """Residence follows from the member's name and docstring."""
+    """Residence follows from the declared type."""
     residence = {name: field.residence for name, field in specs_of(CommonBatch).items()}
     assert residence["query_start_loc"] == residence["seq_lens"] == "device"
     assert residence["query_start_loc_cpu"] == residence["seq_lens_cpu_upper_bound"] == "host"
     assert residence["num_reqs"] is None
+
+
+def test_specs_residence_follows_the_type_not_the_words() -> None:
+    """A docstring that speaks of the host, and a name that ends in _cpu, say nothing; the type alone does."""
+
+    class Misleading(Protocol):
+        @property
+        def lens_cpu(self) -> Device[Int32[Tensor, "num_reqs"]]:
+            """Host copy of the lengths."""
+            ...
+
+        @property
+        def lens(self) -> Host[Int32[Tensor, "num_reqs"]]:
+            """Lengths; the copy on the device is elsewhere."""
+            ...
+
+        @property
+        def either(self) -> Int32[Tensor, "num_reqs"]:
+            """A host copy on the host."""
+            ...
+
+    assert [field.residence for field in specs_of(Misleading).values()] == ["device", "host", None]
 
 
 @pytest.mark.parametrize(

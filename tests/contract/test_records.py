@@ -77,12 +77,12 @@ def test_contract_error_carries_and_prints_all_violations() -> None:
 
 def test_no_provider_lists_each_reason_and_the_inputs() -> None:
     """The error keeps inputs and reasons as data, and prints them."""
-    error = NoProvider({"num_heads": 12, "page_size": 64}, {"aiter": "num_heads=12 is no multiple of 16"})
+    error = NoProvider({"num_heads": 12, "page_size": 64}, {"aiter": "num_heads=12 is not a multiple of 16"})
     assert error.inputs == {"num_heads": 12, "page_size": 64}
-    assert error.reasons == {"aiter": "num_heads=12 is no multiple of 16"}
+    assert error.reasons == {"aiter": "num_heads=12 is not a multiple of 16"}
     assert str(error).splitlines() == [
         "no provider can run these inputs",
-        "  aiter  num_heads=12 is no multiple of 16",
+        "  aiter  num_heads=12 is not a multiple of 16",
         "  inputs  num_heads=12 page_size=64",
     ]
     assert "no provider is registered" in str(NoProvider({}, {}))

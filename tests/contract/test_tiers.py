@@ -28,7 +28,7 @@ def test_partscounts_tier_is_in_the_order_of_its_statement() -> None:
 
 def test_partsannotation_is_the_text_of_the_source() -> None:
     """An annotation is the string in the source, with dtype and named axes, and is never evaluated."""
-    assert members(TIERS["core"])["query_start_loc"].annotation == "Int32[Tensor, 'num_reqs+1']"
+    assert members(TIERS["core"])["query_start_loc"].annotation == "Device[Int32[Tensor, 'num_reqs+1']]"
     method = members(TIERS["workspace"])["get_simultaneous"]
     assert method.is_method
     assert method.annotation == "(self, *shapes_and_dtypes: tuple[tuple[int, ...], dtype]) -> list[Tensor]"
@@ -62,7 +62,7 @@ def test_tiers_composed_are_the_sum_of_their_parts() -> None:
 
 
 def test_tiers_hold_every_protocol_of_the_package() -> None:
-    """Each Protocol that is only read is a tier, or states members of one; one with methods is no metadata."""
+    """Each Protocol that is only read is a tier, or states members of one; one with methods is not metadata."""
     used = {base for protocol in TIERS.values() for base in protocol.__mro__}
     stated = set()
     for path in Path(contract_package.__file__).parent.glob("*.py"):
@@ -124,7 +124,7 @@ class Slotted:
 
 
 class OneSlot:
-    """Declares by a slot that is no tuple."""
+    """Declares by a slot that is not a tuple."""
 
     __slots__ = "num_reqs"
 

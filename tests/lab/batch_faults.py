@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mla_contract.testing.context_records import tensor
-from mla_contract.testing.lowering import Kind
+from mla_contract.testing.lowering import LoweredKind
 from tests.lab import subjects as legal
 from tests.lab.changes import both, fact, flip, poke, put, shift
 from tests.lab.fault_lines import Line, elements, rows, shifts
@@ -105,7 +105,7 @@ BATCH: tuple[Line, ...] = (
     (
         "wrong order",
         "batch.query_start_loc_cpu",
-        lambda subject: legal.make_subject(Kind.DENSE, ((5, 7), (2, 7), (4, 0)), check_order=False),
+        lambda subject: legal.make_subject(LoweredKind.DENSE, ((5, 7), (2, 7), (4, 0)), check_order=False),
         "MLA231",
     ),
 )

@@ -35,18 +35,18 @@ def _layers() -> Iterator[PlantedFault]:
         yield _fault(
             "unequal counts",
             "two layers",
-            f"Sparse.{name}",
+            f"PlainSparse.{name}",
             "MLA245",
             legal.two_layers,
             shift(f"trace.indexer.{name}", 1),
         )
-    yield _fault("stale metadata", "two layers", "Sparse", "MLA393", legal.two_layers, proof(generation=(6, 7)))
-    wanted = proof(metadata_class=records.Aiter)
-    yield _fault("another class", "two layers", "Sparse", "MLA248", legal.two_layers, wanted)
+    yield _fault("stale metadata", "two layers", "PlainSparse", "MLA393", legal.two_layers, proof(generation=(6, 7)))
+    wanted = proof(metadata_class=records.PlainAiter)
+    yield _fault("another class", "two layers", "PlainSparse", "MLA248", legal.two_layers, wanted)
     yield _fault(
         "wrong axes",
         "two layers",
-        "Sparse.topk_indices",
+        "PlainSparse.topk_indices",
         "MLA254",
         legal.two_layers,
         _facts(topk_rank=3, topk_shape=(4, 8)),
@@ -66,15 +66,15 @@ def _sharing() -> Iterator[PlantedFault]:
                 other = getattr(other, name)
             put(f"metadata.{path}", other)(subject)
 
-        yield _fault("shared record", "two steps", f"Dense.{path}", "MLA246", legal.two_steps, share)
+        yield _fault("shared record", "two steps", f"PlainDense.{path}", "MLA246", legal.two_steps, share)
 
 
 def _replay() -> Iterator[PlantedFault]:
     for name in ("block_table", "req_id_per_token", "seq_lens", "query_start_loc", "slot_mapping"):
         moved = put(f"metadata.{name}", lambda old: old.clone())
-        yield _fault("moved buffer", "captured", f"Sparse.{name}", "MLA247", legal.captured, moved)
+        yield _fault("moved buffer", "captured", f"PlainSparse.{name}", "MLA247", legal.captured, moved)
         shorter = put(f"metadata.{name}", lambda old: old[:-1])
-        yield _fault("shorter view", "captured", f"Sparse.{name}", "MLA247", legal.captured, shorter)
+        yield _fault("shorter view", "captured", f"PlainSparse.{name}", "MLA247", legal.captured, shorter)
 
 
 def _schedules() -> Iterator[PlantedFault]:
@@ -121,7 +121,7 @@ def _slices() -> Iterator[PlantedFault]:
         return change
 
     def fault(kind: str, name: str, code: str, value: Any, path: str = "") -> PlantedFault:
-        place = path or f"Batch[1].{name}"
+        place = path or f"PlainBatch[1].{name}"
         return _fault(kind, "micro-batches", place, code, legal.micro_batches, in_child(name, value))
 
     for name in ("positions", "is_prefilling", "seq_lens_cpu_upper_bound"):
@@ -138,6 +138,6 @@ def _slices() -> Iterator[PlantedFault]:
     ):
         yield fault("slice by another axis", name, "MLA412", lambda old: old[:-1])
     yield fault("starts above 0", "query_start_loc_cpu", "MLA413", lambda old: old + 9)
-    yield fault("one too few", "num_actual_tokens", "MLA413", lambda old: old - 1, "Batch.num_actual_tokens")
+    yield fault("one too few", "num_actual_tokens", "MLA413", lambda old: old - 1, "PlainBatch.num_actual_tokens")
     yield fault("swapped rows", "slot_mapping", "MLA414", lambda old: old.flip(0))
     yield fault("swapped rows", "positions", "MLA414", lambda old: old.flip(0))

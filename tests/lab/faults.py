@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from mla_contract.contract.clauses.clause import Level
@@ -23,7 +23,7 @@ class PlantedFault:
         kind: What was done, such as ``dtype`` or ``stale tail``.
         base: Name of the legal subject that it is planted in.
         owner: Class of the record that holds the field.
-        path: The field that a report must name, such as ``Sparse.prefill.max_query_len``.
+        path: The field that a report must name, such as ``PlainSparse.prefill.max_query_len``.
         codes: Codes of which at least one must be reported.
         subject: Makes the legal subject anew.
         change: Makes it illegal.
@@ -49,7 +49,7 @@ class PlantedFault:
     def planted(self) -> StepContext:
         """Return the subject with the fault in it."""
         made = self.subject()
-        return self.change(made) or made
+        return replace(self.change(made) or made)  # a context is what its records were when it was made
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def detect(fault: PlantedFault) -> Detection:
 def _reported(fault: PlantedFault, level: Level) -> tuple[Violation, ...]:
     subject = fault.planted()
     if subject.metadata is None and subject.batch is None:
-        from mla_contract.contract.clauses.judge import judge
+        from mla_contract.contract.clauses.registry import judge
 
         return judge(subject, level).violations
     return check_subject(subject, level, fault.protocol)

@@ -10,12 +10,12 @@ from mla_contract.contract.schema.aiter import AiterSparseMetadata
 from mla_contract.contract.schema.batch import CommonBatch
 from mla_contract.contract.schema.core import MLAMetadata
 from mla_contract.contract.schema.indexer import IndexerMetadata
+from mla_contract.contract.schema.residence import DEVICE
 from mla_contract.contract.schema.sparse import SparseMLAMetadata
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.structure.faults import CODE_OF
 from mla_contract.contract.structure.shapes import best_option
 from mla_contract.contract.structure.specs import (
-    DEVICE,
     FieldSpec,
     ListSpec,
     RecordSpec,
@@ -27,10 +27,10 @@ from mla_contract.testing import records
 from tests.lab.faults import Change, PlantedFault
 
 PROTOCOLS: dict[type, type] = {
-    records.Dense: MLAMetadata,
-    records.Sparse: SparseMLAMetadata,
-    records.Aiter: AiterSparseMetadata,
-    records.Indexer: IndexerMetadata,
+    records.PlainDense: MLAMetadata,
+    records.PlainSparse: SparseMLAMetadata,
+    records.PlainAiter: AiterSparseMetadata,
+    records.PlainIndexer: IndexerMetadata,
 }
 """The Protocol of each record: declared, so that a missing field cannot make it look like another record."""
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.step.context import StepContext
-from mla_contract.testing.lowering import Kind
+from mla_contract.testing.lowering import LoweredKind
 from mla_contract.testing.strategies import legal_draws, subject_of
 from tests.lab.faults import Detection, PlantedFault, detect, planted_faults
 from tests.lab.field_faults import field_faults
@@ -33,7 +33,7 @@ class NearlyLegal:
 
 
 @st.composite
-def nearly_legal(draw: st.DrawFn, kind: Kind | None = None) -> NearlyLegal:
+def nearly_legal(draw: st.DrawFn, kind: LoweredKind | None = None) -> NearlyLegal:
     """Draw a legal subject and plant one mechanical fault in one of its fields, whatever its batch looks like."""
     made = draw(legal_draws(kind))
     fault = draw(st.sampled_from(list(field_faults(made.setup.kind.value, lambda: subject_of(made)))))

@@ -15,8 +15,9 @@ from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.trace import BuildTrace, Call, Child, Lane, Reuse, Slices, Workspace, addresses_of
 from mla_contract.testing import records
 from mla_contract.testing.context_records import tensor
-from mla_contract.testing.lowering import Kind, Setup, build
+from mla_contract.testing.lowering import LoweredKind, Setup, build
 from mla_contract.testing.random_batches import Row, shape_of
+from tests.lab.decode_records import PlainPagedDecode, PlainSplitDecode
 
 BLOCK, TOPK = 4, 8
 MIXED = ((2, 7), (2, 4), (5, 7), (3, 8), (4, 0))
@@ -46,19 +47,19 @@ _LIMITS: dict[str, Any] = {
 }
 
 
-def config_of(kind: Kind, **options: Any) -> PlanConfig:
+def config_of(kind: LoweredKind, **options: Any) -> PlanConfig:
     """Return a configuration in which contexts are split, and the indexer's prefills take several chunks."""
     chosen: dict[str, Any] = {"block_size": BLOCK, "decode_threshold": 2}
-    if kind is Kind.INDEXER:
+    if kind is LoweredKind.INDEXER:
         chosen |= {"indexer_states": 24, "logits_bytes": 368}
     else:
         chosen["workspace_rows"] = 12
-    if kind in (Kind.SPARSE, Kind.AITER):
+    if kind in (LoweredKind.SPARSE, LoweredKind.AITER):
         chosen["topk_tokens"] = TOPK
     return PlanConfig(**chosen | options)
 
 
-def make_subject(kind: Kind, rows: Sequence[tuple[int, int]] = MIXED, **options: Any) -> StepContext:
+def make_subject(kind: LoweredKind, rows: Sequence[tuple[int, int]] = MIXED, **options: Any) -> StepContext:
     """Return a legal subject.
 
     Args:
@@ -72,54 +73,54 @@ def make_subject(kind: Kind, rows: Sequence[tuple[int, int]] = MIXED, **options:
     return StepContext(metadata=metadata, batch=batch, facts=facts, declaration=SHARED)
 
 
-def _of(kind: Kind, rows: Sequence[tuple[int, int]] = MIXED, **options: Any) -> Callable[[], StepContext]:
+def _of(kind: LoweredKind, rows: Sequence[tuple[int, int]] = MIXED, **options: Any) -> Callable[[], StepContext]:
     return lambda: make_subject(kind, rows, **options)
 
 
 BASES: Mapping[str, Callable[[], StepContext]] = {
-    "dense": _of(Kind.DENSE),
-    "dense, context lists": _of(Kind.DENSE, release="0.27", workspace_rows=8),
-    "dense, DCP": _of(Kind.DENSE, parallel=DCP),
-    "sparse": _of(Kind.SPARSE),
-    "aiter": _of(Kind.AITER),
-    "indexer": _of(Kind.INDEXER, INDEXED),
-    "indexer, DCP": _of(Kind.INDEXER, INDEXED, parallel=DCP),
+    "dense": _of(LoweredKind.DENSE),
+    "dense, context lists": _of(LoweredKind.DENSE, release="0.27", workspace_rows=8),
+    "dense, DCP": _of(LoweredKind.DENSE, parallel=DCP),
+    "sparse": _of(LoweredKind.SPARSE),
+    "aiter": _of(LoweredKind.AITER),
+    "indexer": _of(LoweredKind.INDEXER, INDEXED),
+    "indexer, DCP": _of(LoweredKind.INDEXER, INDEXED, parallel=DCP),
 }
 """Subjects whose every field gets mechanical faults."""
 
-padded = _of(Kind.DENSE, PADDED)
-states_indexer = _of(Kind.INDEXER, INDEXED, parallel=ContextParallel(2, 1, 4), compress_ratio=2)
-padded_indexer = _of(Kind.INDEXER, ((2, 7), (1, 4), (0, 0), (0, 0), (0, 0)), flatten_decodes=True)
+padded = _of(LoweredKind.DENSE, PADDED)
+states_indexer = _of(LoweredKind.INDEXER, INDEXED, parallel=ContextParallel(2, 1, 4), compress_ratio=2)
+padded_indexer = _of(LoweredKind.INDEXER, ((2, 7), (1, 4), (0, 0), (0, 0), (0, 0)), flatten_decodes=True)
 
 
 def splits() -> StepContext:
     """Return a padded batch whose decode record has a split schedule."""
     made = padded()
     old = made.metadata.decode
-    made.metadata.decode = records.SplitDecode(old.block_table, old.seq_lens, None, tensor(np.arange(5)))
-    return made
+    made.metadata.decode = PlainSplitDecode(old.block_table, old.seq_lens, None, tensor(np.arange(5)))
+    return replace(made)
 
 
 def pages() -> StepContext:
     """Return two decodes whose record has paged tables."""
-    made = make_subject(Kind.DENSE, ((1, 8), (1, 3)))
+    made = make_subject(LoweredKind.DENSE, ((1, 8), (1, 3)))
     old = made.metadata.decode
-    made.metadata.decode = records.PagedDecode(old.block_table, old.seq_lens, None, tensor([0, 3, 4]), tensor([1, 4]))
-    return made
+    made.metadata.decode = PlainPagedDecode(old.block_table, old.seq_lens, None, tensor([0, 3, 4]), tensor([1, 4]))
+    return replace(made)
 
 
 def all_decodes() -> StepContext:
     """Return sparse metadata of a backend that declares all tokens decodes."""
-    made = replace(make_subject(Kind.SPARSE), declaration=ALL_DECODES)
+    made = replace(make_subject(LoweredKind.SPARSE), declaration=ALL_DECODES)
     data = made.metadata
     data.num_decodes, data.num_prefills, data.num_decode_tokens = made.batch.num_reqs, 0, made.batch.num_actual_tokens
     data.prefill, data.prefill_max_seq_len, data.decode_max_query_len = None, 0, made.batch.max_query_len
-    return made
+    return replace(made)
 
 
 def dummy() -> StepContext:
     """Return a dummy step: no slot, no position."""
-    made = make_subject(Kind.DENSE, ((1, 0), (1, 0)))
+    made = make_subject(LoweredKind.DENSE, ((1, 0), (1, 0)))
     made.batch.slot_mapping = made.metadata.slot_mapping = tensor([-1, -1], "int64")
     made.batch.positions = tensor([0, 0], "int64")
     return replace(made, facts=replace(made.facts, dummy=True))
@@ -127,14 +128,14 @@ def dummy() -> StepContext:
 
 def round_robin() -> StepContext:
     """Return a batch whose local rows are every second position."""
-    made = make_subject(Kind.DENSE, ((3, 2),))
+    made = make_subject(LoweredKind.DENSE, ((3, 2),))
     made.batch.positions = tensor([0, 2, 4], "int64")
     return replace(made, facts=replace(made.facts, pcp_size=2))
 
 
 def flagged() -> StepContext:
     """Return a batch that says which requests compute a prompt."""
-    made = make_subject(Kind.DENSE)
+    made = make_subject(LoweredKind.DENSE)
     made.batch.is_prefilling = tensor([False, False, True, True, True], "bool")
     return replace(made, facts=replace(made.facts, short_extends_are_decodes=False))
 
@@ -142,20 +143,21 @@ def flagged() -> StepContext:
 def two_layers() -> StepContext:
     """Return MLA metadata with the indexer's record of its layer."""
     return replace(
-        make_subject(Kind.SPARSE), trace=BuildTrace(indexer=make_subject(Kind.INDEXER).metadata, generation=(7, 7))
+        make_subject(LoweredKind.SPARSE),
+        trace=BuildTrace(indexer=make_subject(LoweredKind.INDEXER).metadata, generation=(7, 7)),
     )
 
 
 def captured() -> StepContext:
     """Return metadata whose arrays a captured graph reads."""
-    made = make_subject(Kind.SPARSE)
+    made = make_subject(LoweredKind.SPARSE)
     names = ("block_table", "req_id_per_token", "seq_lens", "query_start_loc", "slot_mapping")
     return replace(made, trace=BuildTrace(captured=addresses_of(made.metadata, names)))
 
 
 def two_steps() -> StepContext:
     """Return two metadata objects that are alive together."""
-    return replace(make_subject(Kind.DENSE), trace=BuildTrace(alive=(make_subject(Kind.DENSE).metadata,)))
+    return replace(make_subject(LoweredKind.DENSE), trace=BuildTrace(alive=(make_subject(LoweredKind.DENSE).metadata,)))
 
 
 def micro_batches() -> StepContext:
@@ -168,7 +170,7 @@ def micro_batches() -> StepContext:
     return replace(made, trace=BuildTrace(slices=Slices(batch, children)))
 
 
-def _child(batch: records.Batch, requests: slice, tokens: slice) -> records.Batch:
+def _child(batch: records.PlainBatch, requests: slice, tokens: slice) -> records.PlainBatch:
     offsets = slice(requests.start, requests.stop + 1)
     flags, positions, upper = batch.is_prefilling, batch.positions, batch.seq_lens_cpu_upper_bound
     return replace(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mla_contract.contract.clauses.clause import Level
-from mla_contract.contract.clauses.judge import all_clauses as registry
+from mla_contract.contract.clauses.registry import all_clauses as registry
 from mla_contract.contract.structure.faults import FAULTS
 from tests.lab.fault_table import Score, fault_page, score_faults
 from tests.lab.faults import check_subject, detect, planted_faults
@@ -36,7 +36,7 @@ def test_faults_are_many_and_distinct() -> None:
 
 def test_faults_start_from_legal_subjects() -> None:
     """The subject of every fault is accepted before the fault is planted, in both levels."""
-    from mla_contract.contract.clauses.judge import judge
+    from mla_contract.contract.clauses.registry import judge
 
     first_of = {fault.base: fault for fault in planted_faults()}
     assert set(BASES) <= set(first_of)

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.trace import BuildTrace, PlannedWork
-from mla_contract.testing import records
 from mla_contract.testing.context_records import tensor
 from tests.lab.changes import cut, flip, poke, proof, put
 from tests.lab.faults import Change, PlantedFault
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 BUFFERS = "trace.planned_work.buffers"
 ITEMS = f"{BUFFERS}.work_info_set"
 OFFSETS = (0, 32, 64)
+
+
+@dataclass
+class PlainWork:
+    """The six arrays of a persistent work plan."""
+
+    work_meta_data: Tensor
+    work_indptr: Tensor
+    work_info_set: Tensor
+    reduce_indptr: Tensor
+    reduce_final_map: Tensor
+    reduce_partial_map: Tensor
 
 
 def planned_work() -> StepContext:
@@ -25,7 +39,7 @@ def planned_work() -> StepContext:
     units = tensor([0, 2, 3])
     items = tensor([[0, -1, 0, 1, 0, 32, 0, 0], [1, 0, 1, 2, 32, 48, 16, 0], [1, 1, 1, 2, 48, 64, 0, 0]])
     addresses = torch.tensor([units.data_ptr(), items.data_ptr()]).view(torch.uint64)
-    buffers = records.Work(addresses, units, items, tensor([0, 0, 2]), tensor([[0, 1], [1, 2]]), tensor([0, 1]))
+    buffers = PlainWork(addresses, units, items, tensor([0, 0, 2]), tensor([[0, 1], [1, 2]]), tensor([0, 1]))
     return StepContext(trace=BuildTrace(planned_work=PlannedWork(buffers, tensor(OFFSETS))))
 
 
@@ -87,4 +101,4 @@ def work_faults() -> Iterator[PlantedFault]:
         ("stale address", "work_meta_data", "MLA298", put(f"{BUFFERS}.work_meta_data", lambda old: old[[1, 0]])),
     )
     for kind, path, code, change in table:
-        yield PlantedFault(kind, "work plan", "Work", f"Work.{path}", (code,), planned_work, change)
+        yield PlantedFault(kind, "work plan", "PlainWork", f"PlainWork.{path}", (code,), planned_work, change)

@@ -14,7 +14,7 @@ class MLAAttentionSpec:
 
 
 class OtherSpec:
-    """The spec of a layer that is no MLA."""
+    """The spec of a layer that is not MLA."""
 
     block_size = 4
 

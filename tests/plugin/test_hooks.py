@@ -11,7 +11,7 @@ from mla_contract.errors import ContractError
 from mla_contract.plugin import hooks
 from mla_contract.plugin.monitor import Monitor
 from mla_contract.runtime import tally, validating
-from mla_contract.testing.lowering import Kind
+from mla_contract.testing.lowering import LoweredKind
 from tests.lab.subjects import make_subject
 from tests.plugin.engine_double import (
     DenseBackend,
@@ -73,7 +73,7 @@ class Bench:
         return self.calls[how](self.group, batch)
 
 
-def made(kind: Kind, broken: bool) -> Any:
+def made(kind: LoweredKind, broken: bool) -> Any:
     """Return a legal subject, or one whose field is missing a part of its name's promise."""
     subject = make_subject(kind)
     if broken:
@@ -88,7 +88,7 @@ def test_choke_point_of_each_line_checks_every_way_to_build(
 ) -> None:
     """Building, capture and drafting are checked on both lines; legal metadata passes through as it is."""
     bench = Bench(line, monkeypatch, DenseBackend, MLAAttentionSpec())
-    subject = made(Kind.DENSE, broken)
+    subject = made(LoweredKind.DENSE, broken)
     with validating("error"):
         if broken:
             with pytest.raises(ContractError, match="num_prefills"):
@@ -98,13 +98,13 @@ def test_choke_point_of_each_line_checks_every_way_to_build(
     assert bench.monitor.table().split()[0] == "1"
 
 
-@pytest.mark.parametrize("kind", [Kind.DENSE, Kind.SPARSE, Kind.AITER, Kind.INDEXER])
+@pytest.mark.parametrize("kind", [LoweredKind.DENSE, LoweredKind.SPARSE, LoweredKind.AITER, LoweredKind.INDEXER])
 @pytest.mark.parametrize("wrap", [lambda one: {"layer": one}, lambda one: [{"a": one, "b": one}, {"a": None}]])
 def test_choke_point_of_containers_checks_each_record_once(
-    line: str, kind: Kind, wrap: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+    line: str, kind: LoweredKind, wrap: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A dict by layer and a list of dicts are looked into; each record counts once."""
-    backend = {Kind.DENSE: DenseBackend, Kind.INDEXER: PlainBackend}.get(kind, SparseBackend)
+    backend = {LoweredKind.DENSE: DenseBackend, LoweredKind.INDEXER: PlainBackend}.get(kind, SparseBackend)
     bench = Bench(line, monkeypatch, backend, MLAAttentionSpec())
     subject = made(kind, broken=True)
     with validating("warn"):
@@ -125,9 +125,9 @@ def test_choke_point_of_none_says_nothing(line: str, monkeypatch: pytest.MonkeyP
 def test_choke_point_of_other_attention_is_left_alone(
     line: str, backend: Any, spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Metadata that is no MLA's is not checked, whatever fields it has."""
+    """Metadata that is not MLA's is not checked, whatever fields it has."""
     bench = Bench(line, monkeypatch, backend, spec)
-    subject = made(Kind.INDEXER, broken=True)
+    subject = made(LoweredKind.INDEXER, broken=True)
     with validating("error"):
         assert bench.build(subject.metadata, subject.batch) is subject.metadata
     assert bench.monitor.table() == ""
@@ -137,7 +137,7 @@ def test_choke_point_wrapped_twice_checks_once(line: str, monkeypatch: pytest.Mo
     """Plugins load several times; the second time changes nothing."""
     bench = Bench(line, monkeypatch, DenseBackend, MLAAttentionSpec())
     assert hooks.install_hooks(bench.monitor) == bench.names
-    subject = made(Kind.DENSE, broken=False)
+    subject = made(LoweredKind.DENSE, broken=False)
     with validating("error"):
         bench.build(subject.metadata, subject.batch)
     assert bench.monitor.table().split()[0] == "1"
@@ -158,7 +158,7 @@ def test_choke_point_of_later_and_foreign_builders_is_wrapped(line: str, monkeyp
             return self.result
 
     bench = Bench(line, monkeypatch, DenseBackend, MLAAttentionSpec(), ForeignBuilder)
-    subject = made(Kind.DENSE, broken=True)
+    subject = made(LoweredKind.DENSE, broken=True)
     with validating("error"), pytest.raises(ContractError):
         bench.build(subject.metadata, subject.batch)
 
@@ -189,5 +189,5 @@ def test_choke_point_in_warn_mode_never_raises(line: str, monkeypatch: pytest.Mo
     bench = Bench(line, monkeypatch, DenseBackend, MLAAttentionSpec())
     hostile = Hostile()
     with validating("warn"):
-        assert bench.build(hostile, make_subject(Kind.DENSE).batch) is hostile
+        assert bench.build(hostile, make_subject(LoweredKind.DENSE).batch) is hostile
     assert tally().counts()

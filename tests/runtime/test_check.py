@@ -29,7 +29,7 @@ from mla_contract.runtime import (
     validated,
     validating,
 )
-from mla_contract.testing.records import IndexerPrefill, Sparse
+from mla_contract.testing.records import PlainIndexerPrefill, PlainSparse
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import DECODES, PLAIN, subject
 
@@ -69,7 +69,10 @@ def test_subjects_of_containers_flatten() -> None:
     one, two = subject().metadata, subject("indexer").metadata
     assert list(subjects_of(None)) == []
     assert [record for _, record in subjects_of({"a": one, "b": one, "c": two})] == [one, two]
-    assert [path for path, _ in subjects_of([{"a": one}, {"a": two}, None])] == ["Sparse[0][a]", "Indexer[1][a]"]
+    assert [path for path, _ in subjects_of([{"a": one}, {"a": two}, None])] == [
+        "PlainSparse[0][a]",
+        "PlainIndexer[1][a]",
+    ]
     loop: list[Any] = [one]
     loop.append(loop)
     assert len(list(subjects_of(loop))) == 1
@@ -81,7 +84,9 @@ def test_check_metadata_of_containers_names_the_layer() -> None:
     bad.num_decode_tokens = None
     assert check_metadata(None) == ()
     assert check_metadata([{"x": good}, {"x": good}]) == ()
-    assert {found.path for found in check_metadata([{"x": good}, {"x": bad}])} == {"Sparse[1][x].num_decode_tokens"}
+    assert {found.path for found in check_metadata([{"x": good}, {"x": bad}])} == {
+        "PlainSparse[1][x].num_decode_tokens"
+    }
 
 
 def test_check_metadata_of_frozen_subclass_and_properties() -> None:
@@ -91,7 +96,7 @@ def test_check_metadata_of_frozen_subclass_and_properties() -> None:
     values = {field.name: getattr(made, field.name) for field in fields(made)}
     assert check_metadata(frozen(**values), SparseMLAMetadata) == ()
 
-    class Derived(Sparse):
+    class Derived(PlainSparse):
         @property
         def label(self) -> str:
             return "derived"
@@ -106,12 +111,12 @@ def test_check_metadata_of_frozen_subclass_and_properties() -> None:
 
 
 def test_report_names_what_was_not_decided() -> None:
-    """Without a batch most clauses are skipped, each with its reason; silence is no pass."""
+    """Without a batch most clauses are skipped, each with its reason; silence is not a pass."""
     made = subject()
     alone = report_metadata(made.metadata)
     full = report_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=Level.VALUES)
-    assert "batch" in alone.skipped["Sparse"]["MLA209"]
-    assert set(full.held["Sparse"]) > set(alone.held["Sparse"])
+    assert "batch" in alone.skipped["PlainSparse"]["MLA209"]
+    assert set(full.held["PlainSparse"]) > set(alone.held["PlainSparse"])
     assert alone.device_reads == 0 < full.device_reads
 
 
@@ -121,7 +126,7 @@ def test_report_during_capture_reads_nothing() -> None:
     with capturing():
         report = report_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=Level.VALUES)
         assert check_metadata(made.metadata, batch=made.batch, facts=PLAIN, level=Level.VALUES) == ()
-    assert report.device_reads == 0 and "stream capture" in report.skipped["Sparse"].values()
+    assert report.device_reads == 0 and "stream capture" in report.skipped["PlainSparse"].values()
 
 
 def test_context_view_reads_both_shapes_alike() -> None:
@@ -200,11 +205,11 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "unequal": Unequal,
     "freed": _freed,
     "lying": _lying,
-    "class": lambda: Sparse,
+    "class": lambda: PlainSparse,
     "int": lambda: 7,
     "text": lambda: "metadata",
     "nested bombs": lambda: [{"a": Bomb()}, Bomb(), None],
-    "bomb inside": lambda: IndexerPrefill([Bomb()]),  # type: ignore[list-item]
+    "bomb inside": lambda: PlainIndexerPrefill([Bomb()]),  # type: ignore[list-item]
 }
 
 
@@ -260,8 +265,8 @@ def test_warn_reports_each_violation_once_and_counts(caplog: pytest.LogCaptureFi
             build(subject().batch)
         assert len(caplog.records) == len(tally().counts()) == 1
         tally().log_table()
-    assert tally().counts() == {("MLA103", "Sparse.num_decode_tokens"): 10}
-    assert "10  MLA103  Sparse.num_decode_tokens" in caplog.text
+    assert tally().counts() == {("MLA103", "PlainSparse.num_decode_tokens"): 10}
+    assert "10  MLA103  PlainSparse.num_decode_tokens" in caplog.text
 
 
 def test_tally_of_nothing_is_silent(caplog: pytest.LogCaptureFixture) -> None:

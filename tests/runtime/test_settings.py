@@ -84,7 +84,7 @@ def test_narrow_while_armed_checks_and_returns_the_object() -> None:
         setattr(metadata, "num_decodes", None)  # noqa: B010 - narrowing has made it read-only for the type checker
         with pytest.raises(ContractError) as caught:
             narrow(metadata, SparseMLAMetadata)
-    assert [found.path for found in caught.value.violations] == ["Sparse.num_decodes"]
+    assert [found.path for found in caught.value.violations] == ["PlainSparse.num_decodes"]
     assert narrow(metadata, SparseMLAMetadata) is metadata
 
 

@@ -7,21 +7,21 @@ from typing import Any
 
 import torch
 
-from mla_contract.testing.lowering import Kind
+from mla_contract.testing.lowering import LoweredKind
 from mla_contract.testing.targets import ReferenceTarget
 from tests.lab.field_faults import without
 
 
 def good() -> ReferenceTarget:
     """Return the target without a fault."""
-    return ReferenceTarget(Kind.DENSE)
+    return ReferenceTarget(LoweredKind.DENSE)
 
 
 class StaleTail(ReferenceTarget):
     """Writes live rows of a persistent buffer, and leaves those of padding requests as the last step left them."""
 
     def __init__(self) -> None:
-        super().__init__(Kind.DENSE)
+        super().__init__(LoweredKind.DENSE)
         self._lens = torch.zeros(256, dtype=torch.int32)
 
     def build(self, batch: Any) -> Any:
@@ -47,14 +47,15 @@ class WrongSplit(ReferenceTarget):
     """Routes every decode as a prefill."""
 
     def __init__(self) -> None:
-        super().__init__(Kind.DENSE)
+        super().__init__(LoweredKind.DENSE)
 
     def build(self, batch: Any) -> Any:
-        """Return metadata split with a threshold of 0."""
+        """Return metadata split as if every request still computed its prompt."""
         own = self.setup
-        self.setup = replace(own, config=replace(own.config, decode_threshold=0, next_n=1, check_order=False))
+        config = replace(own.config, treat_short_extends_as_decodes=False, check_order=False)
+        self.setup = replace(own, config=config)
         try:
-            return super().build(batch)
+            return super().build(replace(batch, is_prefilling=torch.ones(batch.num_reqs, dtype=torch.bool)))
         finally:
             self.setup = own
 

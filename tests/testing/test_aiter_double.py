@@ -57,7 +57,7 @@ def test_install_leaves_nothing_behind() -> None:
 
 
 def test_install_unknown_release_is_refused() -> None:
-    """A release that the table does not have is no release."""
+    """A release that the table does not have is refused."""
     with pytest.raises(ValueError, match="0.1.20"), install("0.1.21", "gfx950"):
         pass
 

@@ -35,12 +35,12 @@ def test_suite_on_reference_runs_every_batch() -> None:
 @pytest.mark.parametrize(
     ("factory", "check", "batch", "code", "path"),
     [
-        (bad_targets.StaleTail, "leak", "ubatch_cudagraph_padding_padded", "MLA333", "Dense.decode.seq_lens"),
-        (bad_targets.StaleTail, "leak", "ubatch_cudagraph_padding_padded", "MLA393", "Dense.decode.seq_lens"),
-        (bad_targets.MissingField, "clauses", "mixed_small", "MLA101", "Sparse.num_decode_tokens"),
-        (bad_targets.WrongSplit, "clauses", "mixed_small", "MLA237", "Dense.num_decodes"),
-        (bad_targets.WrongSplit, "plan", "mixed_small", "MLA237", "Dense.num_decodes"),
-        (bad_targets.MovedBuffer, "addresses", "mixed_small", "MLA247", "Sparse.req_id_per_token"),
+        (bad_targets.StaleTail, "leak", "ubatch_cudagraph_padding_padded", "MLA333", "PlainDense.decode.seq_lens"),
+        (bad_targets.StaleTail, "leak", "ubatch_cudagraph_padding_padded", "MLA393", "PlainDense.decode.seq_lens"),
+        (bad_targets.MissingField, "clauses", "mixed_small", "MLA101", "PlainSparse.num_decode_tokens"),
+        (bad_targets.WrongSplit, "clauses", "mixed_small", "MLA237", "PlainDense.num_decodes"),
+        (bad_targets.WrongSplit, "plan", "mixed_small", "MLA237", "PlainDense.num_decodes"),
+        (bad_targets.MovedBuffer, "addresses", "mixed_small", "MLA247", "PlainSparse.req_id_per_token"),
         (bad_targets.Raising, "clauses", "mtp_padded_padded", "MLA111", "build(mtp_padded_padded)"),
     ],
 )
@@ -75,7 +75,7 @@ def test_plugin_on_bad_target_fails_with_the_clause() -> None:
     """A violation is printed as the library renders it."""
     done = run_pytest("--mla-backend", "tests.testing.bad_targets:StaleTail")
     assert done.returncode == 1
-    assert "MLA333 Dense.decode.seq_lens" in done.stdout
+    assert "MLA333 PlainDense.decode.seq_lens" in done.stdout
 
 
 def test_plugin_without_option_collects_nothing_of_its_own() -> None:

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from mla_contract.adapters.batch import BatchShape
-from mla_contract.adapters.context_chunks import ContextRule, plan_context_chunks
+from mla_contract.adapters.context_chunks import plan_context_chunks
 from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens_of_ranks
-from mla_contract.adapters.indexer_chunks import IndexerRule, split_indexer_chunks
-from mla_contract.adapters.ragged import map_tokens, token_slots
+from mla_contract.adapters.context_rule import ContextRule
+from mla_contract.adapters.indexer_chunks import IndexerRule
 from mla_contract.adapters.split import SplitRule, split_batch
+from mla_contract.adapters.tokens import map_tokens, token_slots
 from mla_contract.testing.corpus import (
     SECTIONS,
     batch_specs,
@@ -23,6 +24,7 @@ from mla_contract.testing.corpus import (
     derived_block_table,
     in_order,
 )
+from tests.adapters.offsets import split_indexer_chunks
 
 
 def counts(lens: Any, rule: SplitRule, **options: Any) -> list[int]:
@@ -45,7 +47,7 @@ def test_corpus_section_of_unknown_name_lists_the_names() -> None:
 
 
 def test_batch_specs_are_the_batches_with_lengths() -> None:
-    """One batch of 55 has no constant lengths in its test, and is no spec."""
+    """One batch of 55 has no constant lengths in its test, and is not a spec."""
     assert len(batch_specs()) == 54
     assert all(spec.shape().num_reqs == len(spec.query_lens) for spec in batch_specs().values())
 

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from mla_contract.contract.clauses.clause import Level
-from mla_contract.contract.clauses.judge import judge
+from mla_contract.contract.clauses.registry import judge
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.violation import Violation
-from mla_contract.testing.lowering import Kind
+from mla_contract.testing.lowering import LoweredKind
 from mla_contract.testing.random_batches import Chooser, draw_legal
 from mla_contract.testing.strategies import legal_lens, legal_subjects
 from tests.lab.bulk_run import survey_legal
@@ -28,7 +28,7 @@ def test_survey_of_legal_batches_finds_nothing() -> None:
     """Not one of the seeded random batches is reported, in either level, and all kinds of record are among them."""
     found = survey_legal(COUNT)
     assert not found.codes, "\n".join(found.examples)
-    assert set(found.batches) == {kind.value for kind in Kind}
+    assert set(found.batches) == {kind.value for kind in LoweredKind}
 
 
 def test_draw_with_one_seed_is_one_batch() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.buffers import PlanBuffers
-from mla_contract.adapters.fields import Capacity
+from mla_contract.adapters.capacity import Capacity
 from mla_contract.adapters.plan import PlanConfig, plan_batch
 from mla_contract.contract.schema import claims
 from mla_contract.contract.schema.declaration import BackendDeclaration, Routing

@@ -10,6 +10,7 @@ from mla_contract.audit.aiter.signatures import Arguments
 from mla_contract.audit.aiter.targets import Target, Targets
 from mla_contract.audit.model.index import Function
 from mla_contract.audit.model.module import FunctionNode
+from mla_contract.audit.model.nodes import literal_text, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +146,13 @@ class _Mappings:
         elif isinstance(target, ast.Name) and target.id in self.sure:
             self.open.add(target.id)
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and target.value.id in self.sure:
-            if isinstance(target.slice, ast.Constant):
-                if test is None:
-                    self.sure[target.value.id][str(target.slice.value)] = value
-                else:
-                    self._add(target.value.id, str(target.slice.value), test)
-            else:
+            key = literal_text(target.slice)
+            if key is None:
                 self.open.add(target.value.id)
+            elif test is None:
+                self.sure[target.value.id][key] = value
+            else:
+                self._add(target.value.id, key, test)
 
     def _method(self, node: ast.Call, test: ast.expr | None) -> None:
         func = node.func
@@ -171,7 +172,7 @@ class _Mappings:
     def _add(self, mapping: str, key: str, test: ast.expr | None) -> None:
         """Note a key that is there under a test, unless the test asks the signature for it."""
         if test is not None and key not in self.targets.probes(test):
-            self.maybe.setdefault(mapping, {})[key] = ast.unparse(test)
+            self.maybe.setdefault(mapping, {})[key] = text_of(test)
 
 
 def _shown(node: ast.expr) -> dict[str, ast.expr] | None:

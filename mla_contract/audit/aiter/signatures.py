@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mla_contract.audit.model.module import FunctionNode
+from mla_contract.audit.model.nodes import text_of
 
 TENSOR = "Tensor"
 NUMBERS = frozenset({"int", "float", "bool"})
@@ -161,14 +162,14 @@ def _changed_meaning(signature: Signature, arguments: Arguments, kinds: Mapping[
     for parameter, argument in pairs:
         name = _terminal(argument)
         if name != parameter.name and name in by_name and given.get(name) != name:
-            yield Mismatch(parameter.name, f"binds {ast.unparse(argument)} to {parameter.name!r}, not to {name!r}")
+            yield Mismatch(parameter.name, f"binds {text_of(argument)} to {parameter.name!r}, not to {name!r}")
         elif _clash(kind_of(argument, kinds), parameter.kind):
-            text = f"binds {ast.unparse(argument)} to {parameter.name!r}, which is {_article(parameter.kind)}"
+            text = f"binds {text_of(argument)} to {parameter.name!r}, which is {_article(parameter.kind)}"
             yield Mismatch(parameter.name, text)
     for keyword, value in arguments.keywords.items():
         known = by_name.get(keyword)
         if known is not None and value is not None and _clash(kind_of(value, kinds), known.kind):
-            yield Mismatch(keyword, f"gets {ast.unparse(value)} as {keyword!r}, which is {_article(known.kind)}")
+            yield Mismatch(keyword, f"gets {text_of(value)} as {keyword!r}, which is {_article(known.kind)}")
 
 
 def _clash(given: str | None, wanted: str | None) -> bool:
@@ -196,9 +197,9 @@ def _annotation_kind(node: ast.expr | None) -> str | None:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         sides = [s for s in (node.left, node.right) if not (isinstance(s, ast.Constant) and s.value is None)]
         return _annotation_kind(sides[0]) if len(sides) == 1 else None
-    if isinstance(node, ast.Subscript) and ast.unparse(node.value).rpartition(".")[2] == "Optional":
+    if isinstance(node, ast.Subscript) and text_of(node.value).rpartition(".")[2] == "Optional":
         return _annotation_kind(node.slice)
-    name = ast.unparse(node).rpartition(".")[2] if isinstance(node, ast.Name | ast.Attribute) else ""
+    name = text_of(node).rpartition(".")[2] if isinstance(node, ast.Name | ast.Attribute) else ""
     return name if name in SCALARS or name == TENSOR else None
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mla_contract.audit.model.index import External, Function, ModuleIndex, Symbol
-from mla_contract.audit.model.module import Import, Module
+from mla_contract.audit.model.module import Module
+from mla_contract.audit.model.nodes import literal_text
 from mla_contract.audit.source import AuditError
 from mla_contract.audit.source.archive import is_archive, read_archive
 from mla_contract.audit.source.tree import SourceFile, SourceTree
@@ -72,10 +73,6 @@ class AiterSources:
         found = self.member(module, name)
         return found if isinstance(found, Function) else None
 
-    def path_of(self, module: Module) -> str:
-        """Return the path of a module inside the package's parent directory."""
-        return module.path
-
     def _is_dynamic(self, module: Module) -> bool:
         """Return whether a module makes up names when asked, or star-imports what the package does not hold."""
         if "__getattr__" in module.bindings:
@@ -90,17 +87,11 @@ class AiterSources:
                 for binding in bindings:
                     if isinstance(binding, ast.Dict):
                         for key, value in zip(binding.keys, binding.values, strict=True):
-                            if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
-                                found.setdefault(str(key.value), str(value.value))
+                            old, new = literal_text(key), literal_text(value)
+                            if old is not None and new is not None:
+                                found.setdefault(old, new)
             self._old_names[package.name] = found
         return self._old_names[package.name]
-
-    def import_target(self, target: Import) -> Symbol | None:
-        """Return what an import of the package binds, None where it would fail."""
-        module = self.module(target.module)
-        if module is None:
-            return None
-        return module if target.name is None else self.member(module, target.name)
 
 
 def _is_inside(symbol: External) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from mla_contract.audit.model.index import Function, ModuleIndex
 from mla_contract.audit.model.module import FunctionNode, Module, imported_names
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import literal_text, text_of, walk
 
 PACKAGE = "aiter"
 SET_ON_SELF = re.compile(r"\bself\.(\w+)\s*=[^=]")
@@ -106,12 +106,13 @@ class Targets:
         return NOTHING
 
     def _called(self, node: ast.Call, names: dict[str, Value]) -> Value:
-        name = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+        name = text_of(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
         if name.rpartition(".")[2] == "import_module" and node.args:
             asked = not isinstance(node.args[0], ast.Constant)
             return tuple(Target(module, optional=asked) for module in _texts(node.args[0], names))
-        if name == "getattr" and len(node.args) >= 2 and isinstance(node.args[1], ast.Constant):
-            found = _member(self.value(node.args[0], names), str(node.args[1].value))
+        attr = literal_text(node.args[1]) if name == "getattr" and len(node.args) >= 2 else None
+        if attr is not None:
+            found = _member(self.value(node.args[0], names), attr)
             return _optional(found) if len(node.args) > 2 else found
         function = self.index.resolve_expr(self.module, node.func) if name else None
         if isinstance(function, Function) and function.module is self.module:
@@ -142,7 +143,7 @@ class Targets:
             if isinstance(child, ast.Constant) and isinstance(child.value, str) and child.value.isidentifier():
                 texts.add(child.value)
             elif isinstance(child, ast.Call) and isinstance(child.func, ast.Name | ast.Attribute):
-                if ast.unparse(child.func).rpartition(".")[2] in ("signature", "getfullargspec"):
+                if text_of(child.func).rpartition(".")[2] in ("signature", "getfullargspec"):
                     looks = True
                 elif depth:
                     found = self._callee(child)
@@ -154,7 +155,7 @@ class Targets:
     def _looks(self, node: ast.AST, depth: int) -> bool:
         for child in walk(node):
             if isinstance(child, ast.Call) and isinstance(child.func, ast.Name | ast.Attribute):
-                if ast.unparse(child.func).rpartition(".")[2] in ("signature", "getfullargspec"):
+                if text_of(child.func).rpartition(".")[2] in ("signature", "getfullargspec"):
                     return True
                 found = self._callee(child) if depth else None
                 if found is not None and found is not node and self._looks(found, depth - 1):
@@ -281,6 +282,6 @@ def catches_absence(node: ast.Try) -> bool:
     """Return whether a ``try`` goes on where what it imports is not there."""
     for handler in node.handlers:
         types = [handler.type] if not isinstance(handler.type, ast.Tuple) else list(handler.type.elts)
-        if any(t is None or ast.unparse(t).rpartition(".")[2] in ABSENCE for t in types):
+        if any(t is None or text_of(t).rpartition(".")[2] in ABSENCE for t in types):
             return True
     return False

@@ -120,8 +120,8 @@ def _batch_parameters(function: Function, batch: ClassInfo) -> frozenset[str]:
             if parameter.arg == ARGUMENT:
                 names.add(parameter.arg)
             continue
-        shape = read_annotation(parameter.annotation, function.module, function.owner)
-        if not shape.class_of and any(ref.cls is batch for ref in shape.refs):
+        declared = read_annotation(parameter.annotation, function.module, function.owner)
+        if not declared.class_of and any(ref.cls is batch for ref in declared.refs):
             names.add(parameter.arg)
     if not names:
         return frozenset()

@@ -22,8 +22,13 @@ ALIKE = 0.55
 """Share of code in common from which a function of another name is a copy."""
 
 _MIN_LINES = 6
+"""Shorter functions look alike by chance."""
+
 _SIZE_RATIO = 1.7
+"""Beyond this ratio of lengths two functions hardly have ALIKE of their code in common; they are not compared."""
+
 _VOCABULARY = 0.7
+"""Share of a function's attributes and globals that a copy's text must name: cheap, and spares most comparisons."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mla_contract.audit.model.backends import CANDIDATE_WORDS
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.module import Module
-from mla_contract.audit.model.types import Shape, read_annotation
+from mla_contract.audit.model.types import DeclaredType, read_annotation
 
 if TYPE_CHECKING:
     from mla_contract.audit.project import Project
@@ -48,13 +48,13 @@ def metadata_family(project: Project) -> tuple[ClassInfo, ...]:
         found[cls] = None
         for field in cls.own_fields.values():
             if field.annotation is not None and field.kind == "declared":
-                shape = read_annotation(field.annotation, cls.module, cls)
-                pending += [info for held in _held(shape) for info in held.mro if held.is_dataclass]
+                declared = read_annotation(field.annotation, cls.module, cls)
+                pending += [info for held in _held(declared) for info in held.mro if held.is_dataclass]
     return tuple(sorted(found, key=lambda cls: cls.qualname))
 
 
-def _held(shape: Shape) -> Iterator[ClassInfo]:
-    yield from (ref.cls for ref in shape.refs)
-    for part in (shape.element, *shape.items):
+def _held(declared: DeclaredType) -> Iterator[ClassInfo]:
+    yield from (ref.cls for ref in declared.refs)
+    for part in (declared.element, *declared.items):
         if part is not None:
             yield from _held(part)

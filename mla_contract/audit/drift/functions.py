@@ -11,13 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mla_contract.audit.model.backends import BUILDER
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function, ModuleIndex, module_name
 from mla_contract.audit.model.module import FunctionNode
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import text_of, walk
 from mla_contract.audit.source.tree import PACKAGE
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ LENGTHS = (b"_lens", b"query_start_loc")
 
 _DEFINITION = re.compile(rb"def (\w+)\(")
 _SHINGLE = 4
+"""Tokens in a run: two or three match in any two functions, and longer runs make one edit count for too much."""
+
 _SKIPPED = frozenset({"ctx", "kind", "type_comment", "type_params", "decorator_list", "returns", "annotation"})
 
 
@@ -43,7 +46,7 @@ def function_hash(node: FunctionNode) -> str:
     Docstrings, annotations, decorators, comments, the message of an assert and the function's own name do not count;
     parameters and local names count by the order in which they appear.
     """
-    return blake2b(" ".join(_tokens(node, local_names(node))).encode(), digest_size=8).hexdigest()
+    return blake2b(" ".join(tokens(node, local_names(node))).encode(), digest_size=8).hexdigest()
 
 
 def local_names(node: FunctionNode) -> dict[str, str]:
@@ -59,10 +62,41 @@ def local_names(node: FunctionNode) -> dict[str, str]:
     return names
 
 
+def tokens(root: ast.AST, names: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
+    """Yield the normal form of a node.
+
+    Args:
+        root: The node.
+        names: What names are replaced by.
+    """
+    pending: list[ast.AST | str] = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, str):
+            yield node
+            continue
+        kind = type(node).__name__
+        yield "Assign" if kind == "AnnAssign" else kind
+        parts: list[ast.AST | str] = []
+        for name, child in _parts(node):
+            if isinstance(child, ast.AST):
+                parts.append(child)
+            elif (isinstance(child, str) and name in ("id", "name")) or isinstance(node, ast.arg):
+                parts.append(names.get(str(child), str(child)))
+            else:
+                parts.append(child if isinstance(child, str) and name != "value" else _literal(child))
+        pending += [";", *reversed(parts)]
+
+
+def _literal(value: object) -> str:
+    # Python writes no decimal of more than 4,300 digits.
+    return hex(value) if isinstance(value, int) and value.bit_length() > 10_000 else repr(value)
+
+
 def shingles(node: FunctionNode) -> Counter[tuple[str, ...]]:
     """Return the runs of tokens of a function, every local name being the same token; the measure of a likeness."""
-    tokens = list(_tokens(node, dict.fromkeys(local_names(node), "v")))
-    return Counter(tuple(tokens[i : i + _SHINGLE]) for i in range(max(len(tokens) - _SHINGLE + 1, 1)))
+    found = list(tokens(node, dict.fromkeys(local_names(node), "v")))
+    return Counter(tuple(found[i : i + _SHINGLE]) for i in range(max(len(found) - _SHINGLE + 1, 1)))
 
 
 def likeness(left: Counter[tuple[str, ...]], right: Counter[tuple[str, ...]]) -> float:
@@ -139,19 +173,20 @@ def _subclassed_builders(project: Project) -> set[ClassInfo]:
 
 
 def _is_static(function: Function) -> bool:
-    return any(ast.unparse(d) == "staticmethod" for d in function.node.decorator_list)
+    return any(text_of(d) == "staticmethod" for d in function.node.decorator_list)
 
 
 def _is_named_in(name: str, nodes: list[ast.ClassDef] | list[FunctionNode]) -> bool:
     return any(isinstance(child, ast.Name) and child.id == name for node in nodes for child in walk(node))
 
 
-def _in_order(node: ast.AST) -> Iterator[ast.AST]:
+def _in_order(root: ast.AST) -> Iterator[ast.AST]:
     """Yield a node and what counts of it, in the order of the fields."""
-    yield node
-    for _, child in _parts(node):
-        if isinstance(child, ast.AST):
-            yield from _in_order(child)
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += reversed([child for _, child in _parts(node) if isinstance(child, ast.AST)])
 
 
 def _parts(node: ast.AST) -> Iterator[tuple[str, object]]:
@@ -167,20 +202,6 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, object]]:
         for child in value if isinstance(value, list) else [value]:
             if not (name == "body" and _is_text(child)):
                 yield name, child
-
-
-def _tokens(node: ast.AST, names: dict[str, str]) -> Iterator[str]:
-    """Yield the normal form of a node."""
-    kind = type(node).__name__
-    yield "Assign" if kind == "AnnAssign" else kind
-    for name, child in _parts(node):
-        if isinstance(child, ast.AST):
-            yield from _tokens(child, names)
-        elif isinstance(child, str) and name in ("id", "name") or isinstance(node, ast.arg):
-            yield names.get(str(child), str(child))
-        else:
-            yield child if isinstance(child, str) and name != "value" else repr(child)
-    yield ";"
 
 
 def _is_text(node: object) -> bool:

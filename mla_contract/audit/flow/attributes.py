@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from mla_contract.audit.flow.machine import Machine, Read
+from mla_contract.audit.flow.events import Read
+from mla_contract.audit.flow.machine import Machine
 from mla_contract.audit.flow.values import (
     CONFIG,
     DATA,
     ClassVal,
     Const,
-    External_,
+    ExternalVal,
     FuncVal,
     Lin,
     ModuleVal,
@@ -24,13 +25,14 @@ from mla_contract.audit.flow.values import (
     Unknown,
     Value,
     is_config,
-    value_of_shape,
+    value_of_type,
 )
 from mla_contract.audit.model.classes import ClassInfo, Field
 from mla_contract.audit.model.index import Assigned, External, Function
 from mla_contract.audit.model.module import Module, dotted_name
-from mla_contract.audit.model.types import TypeRef, bindings_for, field_shape, read_annotation
+from mla_contract.audit.model.types import TypeRef, bindings_for, field_type, read_annotation
 
+# What a tensor has of these is chosen once, whatever a batch puts into it; its sizes are not among them.
 CONFIG_ATTRIBUTES = frozenset({"dtype", "device", "is_cuda", "ndim", "itemsize", "element_size"})
 TRACKED_ROLES = (Role.METADATA, Role.BATCH)
 
@@ -46,8 +48,8 @@ class Attributes(Machine):
             return self._of_class(value, attr)
         if isinstance(value, ModuleVal):
             return self.symbol_value(self.index.resolve(value.module, attr), f"{value.module.name}.{attr}")
-        if isinstance(value, External_):
-            return External_(f"{value.name}.{attr}")
+        if isinstance(value, ExternalVal):
+            return ExternalVal(f"{value.name}.{attr}")
         if isinstance(value, SuperVal):
             return self._of_super(value, attr)
         if isinstance(value, Rows):
@@ -63,10 +65,9 @@ class Attributes(Machine):
     def has_attribute(self, obj: Obj, attr: str) -> bool | None:
         """Return whether an object has an attribute, None where the source does not tell."""
         cls = obj.ref.cls
-        if cls.has_attribute(attr) or (cls.qualname, attr) in self.dynamic:
+        if cls.has_attribute(attr):
             return True
-        if any((base.qualname, attr) in self.dynamic for base in cls.mro):
-            return True
+        # A class without any field is a stand-in that the source fills elsewhere, not one that lacks everything.
         if cls.is_open or not cls.fields:
             return None
         if not obj.exact and any(sub.has_attribute(attr) for sub in self.index.subclasses(cls)):
@@ -77,6 +78,7 @@ class Attributes(Machine):
         tracked = obj.role in TRACKED_ROLES
         path = f"{obj.path}.{attr}".lstrip(".")
         present = self.has_attribute(obj, attr)
+        # Names like __class__ are Python's own and in no class body.
         if tracked and not (attr.startswith("__") and attr.endswith("__")):
             defaulted = default is not None or self.tolerant > 0
             self._report(obj, attr, path, node, missing=present is False, defaulted=defaulted)
@@ -95,10 +97,10 @@ class Attributes(Machine):
         method = cls.find_method(attr)
         if field is not None and field.kind == "property" and method is not None:
             if obj.role in (Role.METADATA, Role.BATCH):
-                shape = read_annotation(
+                declared = read_annotation(
                     method[1].returns, method[0].module, method[0], bindings_for(obj.ref, method[0])
                 )
-                return value_of_shape(shape, obj.role, path, config=False)
+                return value_of_type(declared, obj.role, path, config=False)
             return self.enter(Function(method[0].module, method[1], method[0]), obj, [], {})
         if method is not None and field is None:
             return FuncVal(Function(method[0].module, method[1], method[0]), obj)
@@ -109,12 +111,12 @@ class Attributes(Machine):
             constant = class_constant(cls, field)
             if constant is not None:
                 return constant
-        shape = field_shape(obj.ref, field)
+        declared = field_type(obj.ref, field)
         role = obj.role if obj.role in (Role.METADATA, Role.BATCH) else Role.PLAIN
-        value = value_of_shape(shape, role, path, config=config)
-        if role is Role.BATCH and shape.scalar == "int":
+        value = value_of_type(declared, role, path, config=config)
+        if role is Role.BATCH and declared.scalar == "int":
             return Lin(((f"batch.{path}", 1),))
-        if isinstance(value, Obj) and role is Role.METADATA and not shape.optional:
+        if isinstance(value, Obj) and role is Role.METADATA and not declared.optional:
             return replace(value, maybe_none=False)
         return value
 
@@ -152,10 +154,10 @@ class Attributes(Machine):
         if isinstance(symbol, Module):
             return ModuleVal(symbol)
         if isinstance(symbol, External):
-            return External_(f"{symbol.module}.{symbol.name}" if symbol.name else symbol.module)
+            return ExternalVal(f"{symbol.module}.{symbol.name}" if symbol.name else symbol.module)
         if isinstance(symbol, Assigned):
             return Const(symbol.value.value) if isinstance(symbol.value, ast.Constant) else CONFIG
-        return CONFIG if symbol is not None else External_(name)
+        return CONFIG if symbol is not None else ExternalVal(name)
 
     def _report(self, obj: Obj, attr: str, path: str, node: ast.expr, *, missing: bool, defaulted: bool) -> None:
         read = Read(
@@ -175,7 +177,7 @@ class Attributes(Machine):
 def class_constant(cls: ClassInfo, field: Field) -> Value | None:
     """Return the constant that a class attribute always holds, or None.
 
-    An attribute that any method assigns on self is no constant.
+    An attribute that any method assigns on self is not a constant.
     """
     declared = cls.fields.get(field.name)
     if declared is None or declared.kind != "declared" or not isinstance(declared.default, ast.Constant):

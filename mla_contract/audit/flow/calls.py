@@ -6,14 +6,15 @@ import ast
 from dataclasses import replace
 
 from mla_contract.audit.flow.conditions import is_metadata_class
+from mla_contract.audit.flow.events import Construct, Guard, Store
 from mla_contract.audit.flow.expressions import Expressions
-from mla_contract.audit.flow.machine import Construct, Frame, Guard, Store
+from mla_contract.audit.flow.machine import Frame
 from mla_contract.audit.flow.values import (
     CONFIG,
     DATA,
     ClassVal,
     Const,
-    External_,
+    ExternalVal,
     FuncVal,
     Obj,
     Role,
@@ -28,16 +29,18 @@ from mla_contract.audit.flow.values import (
     is_config,
     is_tracked,
     join,
-    value_of_shape,
+    value_of_type,
 )
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function
 from mla_contract.audit.model.module import FunctionNode, dotted_name
+from mla_contract.audit.model.nodes import literal_text, text_of
 from mla_contract.audit.model.types import TypeRef, read_annotation
 
 CONTEXT_GETTER = "get_attention_context"
 FORWARD_CONTEXT_GETTER = "get_forward_context"
 TRIVIAL_BODY = 3
+"""Statements up to which a function without arguments is followed, for it may return a constant that decides a test."""
 
 
 class Calls(Expressions):
@@ -83,6 +86,8 @@ class Calls(Expressions):
         names = tuple(sorted(kwargs))
         env = self._closure(function)
         values = (bound, *args, *(kwargs[name] for name in names), *env.values())
+        # Besides the values: how they are passed, which names of an enclosing call are seen, and whether an
+        # AttributeError is caught around the call, since reads count as defaulted there.
         key = (id(function.node), len(args), names, tuple(env), self.tolerant > 0)
         depth, left_out = len(self.stack), self.left_out
         known = self.memo.find(key, values, capabilities, depth)
@@ -92,6 +97,7 @@ class Calls(Expressions):
         if depth >= self.max_depth:
             self.left_out += 1
             return DATA
+        # A recursive call finds this provisional result instead of running for ever.
         self.memo.keep(key, values, capabilities, DATA)
         env.update(self._parameters(function, bound, args, kwargs))
         guards = len(self.guards)
@@ -99,6 +105,7 @@ class Calls(Expressions):
         falls = self.execute(function.node.body)
         frame = self.stack.pop()
         del self.guards[guards:]
+        # What a generator returns is not what its caller iterates over.
         if self.index.is_generator(function):
             result: Value = DATA
         else:
@@ -151,11 +158,11 @@ class Calls(Expressions):
         """Give an unknown value the metadata class that its annotation names."""
         if not isinstance(value, Unknown) or annotation is None:
             return value
-        shape = read_annotation(annotation, function.module, function.owner)
-        if len(shape.refs) == 1 and is_metadata_class(shape.refs[0].cls) and not shape.class_of:
-            return value_of_shape(shape, Role.METADATA, "", config=False)
-        if shape.element is not None and any(is_metadata_class(r.cls) for r in shape.element.refs):
-            return value_of_shape(shape, Role.METADATA, "", config=False)
+        declared = read_annotation(annotation, function.module, function.owner)
+        if len(declared.refs) == 1 and is_metadata_class(declared.refs[0].cls) and not declared.class_of:
+            return value_of_type(declared, Role.METADATA, "", config=False)
+        if declared.element is not None and any(is_metadata_class(r.cls) for r in declared.element.refs):
+            return value_of_type(declared, Role.METADATA, "", config=False)
         return value
 
     def _builtin(self, name: str, node: ast.Call) -> Value | None:
@@ -163,8 +170,8 @@ class Calls(Expressions):
             return self._isinstance(node)
         if name in ("getattr", "hasattr") and len(node.args) >= 2:
             return self._getattr(name, node)
-        if name == "setattr" and len(node.args) == 3 and isinstance(node.args[1], ast.Constant):
-            target = ast.Attribute(node.args[0], str(node.args[1].value), ast.Store())
+        if name == "setattr" and len(node.args) == 3 and (attr := literal_text(node.args[1])) is not None:
+            target = ast.Attribute(node.args[0], attr, ast.Store())
             self.assign(ast.copy_location(target, node), self.evaluate(node.args[2]))
             return Const(None)
         if name == "super":
@@ -204,16 +211,16 @@ class Calls(Expressions):
     def _getattr(self, name: str, node: ast.Call) -> Value:
         value = self.evaluate(node.args[0])
         default = self.evaluate(node.args[2]) if len(node.args) > 2 else None
-        attr = node.args[1]
-        if not isinstance(attr, ast.Constant) or not isinstance(attr.value, str):
+        attr = literal_text(node.args[1])
+        if attr is None:
             return Unknown(is_config(value))
         if name == "hasattr":
             if isinstance(value, Obj):
-                present = self.has_attribute(value, attr.value)
-                self.attribute(value, attr.value, node, default=Const(None))
+                present = self.has_attribute(value, attr)
+                self.attribute(value, attr, node, default=Const(None))
                 return DATA if present is None else Const(present)
             return Unknown(is_config(value))
-        return self.attribute(value, attr.value, node, default=default)
+        return self.attribute(value, attr, node, default=default)
 
     def _call_function(self, callee: FuncVal, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value:
         name = callee.function.node.name
@@ -234,9 +241,9 @@ class Calls(Expressions):
                     self.enter(override, instance, args, kwargs)
             if result != DATA:
                 return result
-            shape = read_annotation(callee.function.node.returns, callee.function.module, callee.function.owner)
-            if any(is_metadata_class(ref.cls) for ref in shape.refs):
-                return value_of_shape(shape, Role.METADATA, "", config=False)
+            declared = read_annotation(callee.function.node.returns, callee.function.module, callee.function.owner)
+            if any(is_metadata_class(ref.cls) for ref in declared.refs):
+                return value_of_type(declared, Role.METADATA, "", config=False)
             return result
         return self._opaque(node, callee, args, kwargs)
 
@@ -256,7 +263,7 @@ class Calls(Expressions):
             owner = self.evaluate(node.func.value)
             if isinstance(owner, Rows):
                 return owner.rows
-        external = callee.name if isinstance(callee, External_) else ""
+        external = callee.name if isinstance(callee, ExternalVal) else ""
         last = external.rpartition(".")[2]
         if last == CONTEXT_GETTER and self.context is not None:
             return Tup((*self.context, DATA, DATA))
@@ -274,19 +281,20 @@ class Calls(Expressions):
                 return replace(found, maybe_none=True) if isinstance(found, Obj) else found
         if isinstance(callee, Unknown) and callee.config:
             return CONFIG
+        # Methods of objects that outlive a step mostly answer from the configuration.
         if isinstance(callee, FuncVal) and isinstance(callee.bound, Obj) and callee.bound.role is Role.PLAIN:
             return CONFIG
-        if isinstance(callee, External_) and external.startswith("torch."):
+        if isinstance(callee, ExternalVal) and external.startswith("torch."):
             return DATA
         return Unknown(is_config(callee) and all(is_config(v) for v in values))
 
     def _cast(self, node: ast.Call, value: Value) -> Value:
         if isinstance(value, Obj) or not isinstance(value, Unknown):
             return value
-        shape = read_annotation(node.args[0], self.frame.function.module, self.frame.function.owner)
-        if len(shape.refs) == 1:
-            role = Role.METADATA if is_metadata_class(shape.refs[0].cls) else Role.PLAIN
-            return value_of_shape(shape, role, "", config=value.config)
+        declared = read_annotation(node.args[0], self.frame.function.module, self.frame.function.owner)
+        if len(declared.refs) == 1:
+            role = Role.METADATA if is_metadata_class(declared.refs[0].cls) else Role.PLAIN
+            return value_of_type(declared, role, "", config=value.config)
         return value
 
     def _construct(
@@ -321,7 +329,7 @@ def init_parameters(cls: ClassInfo) -> list[str]:
             if (
                 field.kind == "declared"
                 and field.annotation is not None
-                and "ClassVar" not in ast.unparse(field.annotation)
+                and "ClassVar" not in text_of(field.annotation)
             ):
                 names.setdefault(name)
     return list(names)

@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mla_contract.audit.flow.machine import Guard, Machine
+from mla_contract.audit.flow.events import Guard
+from mla_contract.audit.flow.machine import Machine
 from mla_contract.audit.flow.values import (
     ClassVal,
     Const,
@@ -22,13 +23,15 @@ from mla_contract.audit.flow.values import (
     linear,
 )
 from mla_contract.audit.model.classes import ClassInfo
+from mla_contract.audit.model.nodes import text_of
 from mla_contract.audit.model.types import TypeRef
 
+# "is not None", "> 1" and "in" ask for something that somebody turned on; these ask for its absence.
 NEGATIVE_COMPARES = (ast.Is, ast.LtE, ast.Lt, ast.NotEq, ast.NotIn)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class KnownTruth:
     """What is known of a test.
 
     Attributes:
@@ -58,14 +61,14 @@ def guard_text(test: ast.expr, branch: bool) -> str:
     """Return the text of a branch's condition; kept, because one test is met on many runs."""
     if not branch:
         return negated(test)
-    text = ast.unparse(test)
+    text = text_of(test)
     return f"({text})" if isinstance(test, ast.BoolOp | ast.IfExp) else text
 
 
 def negated(test: ast.expr) -> str:
     """Return the text of the negation of a test."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return ast.unparse(test.operand)
+        return text_of(test.operand)
     opposite = {
         ast.Is: ast.IsNot,
         ast.IsNot: ast.Is,
@@ -75,43 +78,43 @@ def negated(test: ast.expr) -> str:
         ast.LtE: ast.Gt,
     }
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in opposite:
-        return ast.unparse(ast.Compare(test.left, [opposite[type(test.ops[0])]()], test.comparators))
-    text = ast.unparse(test)
+        return text_of(ast.Compare(test.left, [opposite[type(test.ops[0])]()], test.comparators))
+    text = text_of(test)
     return f"not ({text})" if isinstance(test, ast.BoolOp | ast.Compare | ast.IfExp) else f"not {text}"
 
 
 class Conditions(Machine):
     """Evaluates tests."""
 
-    def test(self, node: ast.expr) -> Outcome:
+    def test(self, node: ast.expr) -> KnownTruth:
         """Return what is known of a test, reporting the reads in it."""
         if isinstance(node, ast.BoolOp):
             return self._bool_op(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.test(node.operand)
             truth = None if inner.truth is None else not inner.truth
-            return Outcome(truth, inner.config, not inner.capable)
+            return KnownTruth(truth, inner.config, not inner.capable)
         if isinstance(node, ast.Compare):
             return self._compare(node)
         return self.truth_of(self.evaluate(node))
 
-    def truth_of(self, value: Value) -> Outcome:
+    def truth_of(self, value: Value) -> KnownTruth:
         """Return what is known of the truth of a value."""
         if isinstance(value, Const):
-            return Outcome(bool(value.value))
+            return KnownTruth(bool(value.value))
         if isinstance(value, Obj):
             if value.maybe_none:
-                return Outcome(None, value.role not in (Role.METADATA, Role.BATCH))
-            return Outcome(
+                return KnownTruth(None, value.role not in (Role.METADATA, Role.BATCH))
+            return KnownTruth(
                 None if value.ref.cls.find_method("__bool__") or value.ref.cls.find_method("__len__") else True
             )
-        return Outcome(None, is_config(value))
+        return KnownTruth(None, is_config(value))
 
-    def _bool_op(self, node: ast.BoolOp) -> Outcome:
+    def _bool_op(self, node: ast.BoolOp) -> KnownTruth:
         """Evaluate operands in order, each under those before it; report what stays open."""
         conjunction = isinstance(node.op, ast.And)
         saved = dict(self.frame.env)
-        open_outcomes: list[Outcome] = []
+        open_outcomes: list[KnownTruth] = []
         pushed = 0
         settled: bool | None = None
         for operand in node.values:
@@ -129,33 +132,36 @@ class Conditions(Machine):
                 pushed += 1
         for _ in range(pushed):
             self.guards.pop()
+        # What the operands narrowed holds for one outcome only; whoever takes a branch narrows again.
         self.restore(saved, node)
         if settled is not None:
-            return Outcome(settled)
+            return KnownTruth(settled)
         if not open_outcomes:
-            return Outcome(conjunction)
+            return KnownTruth(conjunction)
+        # One operand that takes a capability makes the conjunction take it. A disjunction takes it where it fails: all
+        # of its operands do then, that one included.
         takes = [o for o in open_outcomes if o.config and o.capable is conjunction]
         if conjunction:
             return (
-                Outcome(None, bool(takes), True)
+                KnownTruth(None, bool(takes), True)
                 if takes
-                else Outcome(None, all(o.config for o in open_outcomes), False)
+                else KnownTruth(None, all(o.config for o in open_outcomes), False)
             )
         if takes:
-            return Outcome(None, True, False)
-        return Outcome(None, all(o.config for o in open_outcomes), True)
+            return KnownTruth(None, True, False)
+        return KnownTruth(None, all(o.config for o in open_outcomes), True)
 
-    def _compare(self, node: ast.Compare) -> Outcome:
+    def _compare(self, node: ast.Compare) -> KnownTruth:
         operands = [self.evaluate(node.left), *(self.evaluate(c) for c in node.comparators)]
         if len(node.ops) != 1:
-            return Outcome(None, all(is_config(v) for v in operands))
+            return KnownTruth(None, all(is_config(v) for v in operands))
         left, right = operands
         op = node.ops[0]
         truth = _decide(op, left, right)
         capable = not isinstance(op, NEGATIVE_COMPARES)
         if isinstance(op, ast.Eq | ast.NotEq) and any(_is_unit(v) for v in operands):
             capable = not capable
-        return Outcome(truth, _settled_by_config(op, left, right), capable)
+        return KnownTruth(truth, _settled_by_config(op, left, right), capable)
 
     def narrow(self, test: ast.expr, truth: bool) -> None:
         """Refine names by the outcome of a test."""
@@ -188,6 +194,7 @@ class Conditions(Machine):
             return
         target = targets[0]
         if isinstance(value, Obj):
+            # A test for an unrelated class is left alone: the object may be of a class that derives from both.
             if target.is_subclass_of(value.ref.cls) and target is not value.ref.cls:
                 self.frame.env[name] = replace(value, ref=TypeRef(target), maybe_none=False, exact=False)
             else:

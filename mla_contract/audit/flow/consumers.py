@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mla_contract.audit.flow.events import Events
 from mla_contract.audit.flow.interpreter import Interpreter
-from mla_contract.audit.flow.machine import Events
 from mla_contract.audit.flow.values import DATA, Obj, Role
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import ModuleIndex

@@ -106,6 +106,7 @@ class Expressions(Conditions, Attributes):
         if isinstance(node.op, ast.Or) and len(node.values) == 2:
             left = self.evaluate(node.values[0])
             if isinstance(left, Obj) and is_tracked(left):
+                # "metadata or other": the left side is taken only where it is not None.
                 return join(replace(left, maybe_none=False), self.evaluate(node.values[1]))
         return self.test(node).value
 

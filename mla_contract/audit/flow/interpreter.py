@@ -136,6 +136,7 @@ class Interpreter(Calls):
             return False
         self.frame.env = ends[0] if len(ends) == 1 else _merge(*ends)
         if len(ends) == 1:
+            # The other branch has left the block, so the condition holds for the rest of the block.
             guard = outcome.guard(node.test, survivors[0])
             if guard is not None:
                 self.guards.append(guard)
@@ -143,6 +144,8 @@ class Interpreter(Calls):
 
     def _loop(self, body: list[ast.stmt], orelse: list[ast.stmt], target: ast.expr | None, element: Value) -> None:
         """Run a loop body, a second time where the first pass left a tracked value that the body may meet."""
+        # Two passes carry a value once around, as in "chunk = first; for ...: use(chunk); chunk = next". A third would
+        # matter to chains of such hand-overs alone, and every nested loop multiplies the passes.
         for _ in range(2):
             before = dict(self.frame.env)
             jumps: list[dict[str, Value]] = []
@@ -151,6 +154,7 @@ class Interpreter(Calls):
                 self.assign(target, element)
             self.execute(body)
             self.frame.jumps.pop()
+            # Not once, to the end, or left at a break or continue.
             self.frame.env = _merge(before, self.frame.env, *jumps)
             if not any(is_tracked(v) and n in before and not is_tracked(before[n]) for n, v in self.frame.env.items()):
                 break
@@ -163,6 +167,8 @@ class Interpreter(Calls):
         self.tolerant -= tolerant
         falls = falls and self.execute(node.orelse)
         ends = [self.frame.env] if falls else []
+        # The body may have been left after any of its statements: what it began with and what it ended with stand for
+        # all of them.
         start = _merge(before, self.frame.env)
         for handler in node.handlers:
             self.frame.env = dict(start)
@@ -239,6 +245,7 @@ def _merge(first: dict[str, Value], *others: dict[str, Value]) -> dict[str, Valu
         for name in {*merged, *env}:
             left, right = merged.get(name), env.get(name)
             if left is None or right is None:
+                # Whoever reads a name that one branch alone binds has come by that branch.
                 merged[name] = left or right or DATA
             else:
                 merged[name] = join(left, right)

@@ -1,4 +1,4 @@
-"""The state of one abstract run, and the events it reports."""
+"""The state of one abstract run, and the operations that the parts of the interpreter call on one another."""
 
 from __future__ import annotations
 
@@ -7,81 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from mla_contract.audit.flow.events import Events, Guard
 from mla_contract.audit.flow.memo import Memo
 from mla_contract.audit.flow.values import Obj, Value
 from mla_contract.audit.model.backends import Backend
-from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function, ModuleIndex
 from mla_contract.audit.model.module import Import
 from mla_contract.audit.model.nodes import walk
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """A condition that holds where an event happens.
-
-    Attributes:
-        text: The condition as written, negated where the other branch was taken.
-        capability: Whether it holds only where a capability is configured.
-    """
-
-    text: str
-    capability: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """One read of an attribute of a metadata object.
-
-    Attributes:
-        holder: Type that the attribute is looked up on.
-        attr: Its name.
-        path: Access path from the metadata object.
-        function: Function that reads.
-        node: The reading expression.
-        guards: Conditions on the way there.
-        missing: Whether the class has no such attribute.
-        defaulted: Whether the read has a default (``getattr``) or is itself a test (``hasattr``).
-        batch: Whether the object is a builder's input batch rather than metadata.
-    """
-
-    holder: ClassInfo
-    attr: str
-    path: str
-    function: Function
-    node: ast.expr
-    guards: tuple[Guard, ...]
-    missing: bool
-    defaulted: bool = False
-    batch: bool = False
-
-    @property
-    def condition(self) -> str | None:
-        """Return the capabilities without which the read is not reached, or None."""
-        texts = dict.fromkeys(guard.text for guard in self.guards if guard.capability)
-        return " and ".join(texts) or None
-
-
-@dataclass(frozen=True, slots=True)
-class Construct:
-    """A metadata object being built: which arguments were given, with their values."""
-
-    cls: ClassInfo
-    values: tuple[tuple[str, Value], ...]
-    complete: bool
-    function: Function
-    node: ast.Call
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """An attribute set on a metadata object from outside its class."""
-
-    cls: ClassInfo
-    attr: str
-    value: Value
-    function: Function
-    node: ast.expr
 
 
 @dataclass(slots=True)
@@ -95,25 +27,14 @@ class Frame:
     jumps: list[list[dict[str, Value]]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Events:
-    """Everything a run reported, in order."""
-
-    reads: list[Read] = field(default_factory=list)
-    constructs: list[Construct] = field(default_factory=list)
-    stores: list[Store] = field(default_factory=list)
-
-    def extend(self, other: Events) -> None:
-        """Append the events of another run."""
-        self.reads += other.reads
-        self.constructs += other.constructs
-        self.stores += other.stores
-
-
 class Machine:
     """Base of the interpreter: its state, and the operations that its parts call on one another."""
 
     max_depth = 9
+    """Calls within calls that are followed.
+
+    What is found in vLLM 0.26 and 0.33 is the same from 3 on; forks put wrappers of their own between.
+    """
 
     def __init__(self, index: ModuleIndex, backend: Backend | None, context: tuple[Value, Value] | None) -> None:
         """Prepare a run.
@@ -132,7 +53,6 @@ class Machine:
         self.inline_all = False
         self.tolerant = 0
         self.left_out = 0
-        self.dynamic: frozenset[tuple[str, str]] = frozenset()
         self.memo = Memo()
         self.closures: dict[int, tuple[Frame, tuple[str, ...]]] = {}
 

@@ -9,7 +9,7 @@ from mla_contract.audit.flow.values import CONFIG, DATA, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class KeptRun:
     """One run of a function.
 
     Attributes:
@@ -36,11 +36,11 @@ class Memo:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._runs: dict[Hashable, list[Run]] = {}
+        self._runs: dict[Hashable, list[KeptRun]] = {}
 
     def find(
         self, function: Hashable, values: tuple[Value | None, ...], capabilities: frozenset[str], depth: int
-    ) -> Run | None:
+    ) -> KeptRun | None:
         """Return a run that covers this one, or None."""
         config = _config_positions(values)
         for run in self._runs.get((function, _blurred(values)), ()):
@@ -67,10 +67,13 @@ class Memo:
         """
         config = _config_positions(values)
         runs = self._runs.setdefault((function, _blurred(values)), [])
+        # The provisional result of this very run goes; those with other conditions may cover other calls.
         runs[:] = [run for run in runs if (run.capabilities, run.config) != (capabilities, config)]
-        runs.append(Run(capabilities, config, depth, result))
+        runs.append(KeptRun(capabilities, config, depth, result))
 
 
+# A run that took a value for the batch's covers one that knows it to be settled, never the other way round. So the two
+# are one value in the key, and the positions where they were told apart are compared as sets.
 def _blurred(values: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
     return tuple(DATA if value == CONFIG else value for value in values)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mla_contract.audit.flow.calls import CONTEXT_GETTER
+from mla_contract.audit.flow.events import Construct, Events, Guard, Read
 from mla_contract.audit.flow.interpreter import Interpreter
-from mla_contract.audit.flow.machine import Construct, Events, Guard, Read
 from mla_contract.audit.flow.memo import Memo
 from mla_contract.audit.flow.values import DATA, ClassVal, Const, Lin, Obj, Role, Value, join
 from mla_contract.audit.model.backends import Backend, method_of
@@ -22,7 +22,7 @@ BATCH = "CommonAttentionMetadata"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LayerEntry:
     """A function through which a step enters the shared layer, and the capability it stands behind."""
 
     layer: ClassInfo
@@ -74,7 +74,7 @@ def run_builder(index: ModuleIndex, backend: Backend, batch: ClassInfo | None) -
     return BuilderRun(build, machine.events, known, given, complete)
 
 
-def run_layer(index: ModuleIndex, backend: Backend, built: BuilderRun, entries: tuple[Entry, ...]) -> Events:
+def run_layer(index: ModuleIndex, backend: Backend, built: BuilderRun, entries: tuple[LayerEntry, ...]) -> Events:
     """Run the entry points of the shared MLA layer with a backend's classes."""
     events = Events()
     if backend.impl is None or not backend.is_mla:
@@ -83,6 +83,7 @@ def run_layer(index: ModuleIndex, backend: Backend, built: BuilderRun, entries: 
     metadata = Obj(backend.metadata, Role.METADATA, values=values)
     impl = Obj(TypeRef(backend.impl), Role.IMPL)
     parts = (("attn_backend", ClassVal(TypeRef(backend.cls))), ("impl", impl))
+    # One memo for all entry points of a backend: the layer, the op it registers and the wrapper around it meet again.
     memo = Memo()
     for entry in entries:
         bound = Obj(TypeRef(entry.layer), Role.LAYER, values=parts)
@@ -95,7 +96,7 @@ def run_layer(index: ModuleIndex, backend: Backend, built: BuilderRun, entries: 
     return events
 
 
-def find_entries(index: ModuleIndex) -> tuple[Entry, ...]:
+def find_entries(index: ModuleIndex) -> tuple[LayerEntry, ...]:
     """Return the functions through which a step enters the shared MLA layer of a tree."""
     return tuple(
         entry
@@ -106,7 +107,7 @@ def find_entries(index: ModuleIndex) -> tuple[Entry, ...]:
     )
 
 
-def _entries_of(index: ModuleIndex, layer: ClassInfo) -> Iterator[Entry]:
+def _entries_of(index: ModuleIndex, layer: ClassInfo) -> Iterator[LayerEntry]:
     for module in index.containing(CONTEXT_GETTER.encode()):
         for function in index.functions(module):
             if function.node.name == CONTEXT_GETTER or not function.mentions(CONTEXT_GETTER):
@@ -114,12 +115,12 @@ def _entries_of(index: ModuleIndex, layer: ClassInfo) -> Iterator[Entry]:
             if not _calls(function.node, CONTEXT_GETTER):
                 continue
             if function.module is layer.module and function.owner is None:
-                yield Entry(layer, function, None)
+                yield LayerEntry(layer, function, None)
             elif function.owner is None and _is_mla_consumer(index, function, layer):
-                yield Entry(layer, function, f"{function.node.name} of {function.module.name} is in use")
+                yield LayerEntry(layer, function, f"{function.node.name} of {function.module.name} is in use")
     forward = method_of(layer, "forward")
     if forward is not None:
-        yield Entry(layer, forward, None)
+        yield LayerEntry(layer, forward, None)
 
 
 def batch_class(index: ModuleIndex) -> ClassInfo | None:

@@ -7,7 +7,7 @@ from enum import Enum
 
 from mla_contract.audit.model.index import Function
 from mla_contract.audit.model.module import Module
-from mla_contract.audit.model.types import Shape, TypeRef
+from mla_contract.audit.model.types import DeclaredType, TypeRef
 
 
 class Role(Enum):
@@ -123,7 +123,7 @@ class ModuleVal:
 
 
 @dataclass(frozen=True, slots=True)
-class External_:
+class ExternalVal:
     """A name from outside the tree, by its dotted name."""
 
     name: str
@@ -149,7 +149,7 @@ Value = (
     | Tup
     | Seq
     | ModuleVal
-    | External_
+    | ExternalVal
     | Special
 )
 
@@ -157,7 +157,10 @@ DATA = Unknown(config=False)
 CONFIG = Unknown(config=True)
 
 MAX_NESTING = 8
-"""How deep values are followed into one another; each level may double what there is to compare."""
+"""How deep values are followed into one another; each level may double what there is to compare.
+
+A record, its prefill part, a list of chunks and a chunk are four levels.
+"""
 
 
 def is_config(value: Value) -> bool:
@@ -167,8 +170,9 @@ def is_config(value: Value) -> bool:
     if isinstance(value, Tup):
         return all(is_config(item) for item in value.items)
     if isinstance(value, Obj):
+        # Layers, impls and builders live as long as the process does; metadata and batches are new at every step.
         return value.role not in (Role.METADATA, Role.BATCH)
-    return isinstance(value, Const | ClassVal | FuncVal | ModuleVal | External_ | SuperVal)
+    return isinstance(value, Const | ClassVal | FuncVal | ModuleVal | ExternalVal | SuperVal)
 
 
 def is_tracked(value: Value) -> bool:
@@ -188,17 +192,23 @@ def join(left: Value, right: Value) -> Value:
         return left
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Obj):
+            # Metadata met by something unknown stays metadata: the unknown side is mostly a value that was lost on the
+            # way, and giving the object up would hide every read behind this point. What is known of its fields holds
+            # on one side only, so that goes.
             if one.role is Role.METADATA and (other is Special.METADATA_MAP or isinstance(other, Unknown)):
                 return replace(one, values=())
             if other == Const(None):
                 return replace(one, maybe_none=True)
     if isinstance(left, Obj) and isinstance(right, Obj):
         if left.ref == right.ref:
+            # A value of a field may decide a later test, so it has to hold on both sides.
             values = tuple(pair for pair in left.values if pair in right.values)
             return replace(left, maybe_none=left.maybe_none or right.maybe_none, values=values)
         for one, other in ((left, right), (right, left)):
             if one.ref.cls.is_subclass_of(other.ref.cls):
+                # The base stands for both, and no longer says that an attribute is missing: the subclass may have it.
                 return replace(other, maybe_none=left.maybe_none or right.maybe_none, values=(), exact=False)
+    # Displays of one length keep their positions, for they are unpacked behind the branches that made them.
     if isinstance(left, Tup) and isinstance(right, Tup) and len(left.items) == len(right.items):
         return Tup(tuple(join(a, b) for a, b in zip(left.items, right.items, strict=True)))
     if isinstance(left, Seq) and isinstance(right, Seq):
@@ -209,6 +219,7 @@ def join(left: Value, right: Value) -> Value:
             for item in other.items:
                 element = join(element, item)
             return Seq(element)
+    # A value is settled by the configuration only if it is on either way; otherwise the test of it is the batch's.
     return Unknown(is_config(left) and is_config(right))
 
 
@@ -248,23 +259,23 @@ def combine(left: Lin, right: Lin, sign: int) -> Value:
     return Lin(kept, const) if kept else Const(const)
 
 
-def value_of_shape(shape: Shape, role: Role, path: str, *, config: bool) -> Value:
+def value_of_type(declared: DeclaredType, role: Role, path: str, *, config: bool) -> Value:
     """Return what an annotation says of a value.
 
     Args:
-        shape: The annotation's shape.
+        declared: The annotation.
         role: Role of objects found through it.
         path: Access path of the value.
         config: Whether a scalar found through it stays the same from batch to batch.
     """
-    if shape.class_of and shape.refs:
-        return ClassVal(shape.refs[0])
-    if len(shape.refs) == 1:
-        return Obj(shape.refs[0], role, path, maybe_none=shape.optional, exact=False)
-    if shape.refs:
+    if declared.class_of and declared.refs:
+        return ClassVal(declared.refs[0])
+    if len(declared.refs) == 1:
+        return Obj(declared.refs[0], role, path, maybe_none=declared.optional, exact=False)
+    if declared.refs:
         return Unknown(config)
-    if shape.items:
-        return Tup(tuple(value_of_shape(item, role, f"{path}[]", config=config) for item in shape.items))
-    if shape.element is not None and (shape.element.refs or shape.element.items):
-        return Seq(value_of_shape(shape.element, role, f"{path}[]", config=config))
+    if declared.items:
+        return Tup(tuple(value_of_type(item, role, f"{path}[]", config=config) for item in declared.items))
+    if declared.element is not None and (declared.element.refs or declared.element.items):
+        return Seq(value_of_type(declared.element, role, f"{path}[]", config=config))
     return Unknown(config)

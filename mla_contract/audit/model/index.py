@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from mla_contract.audit.source import UnreadableSource
 from mla_contract.audit.source.tree import SourceTree
 
 if TYPE_CHECKING:
-    from mla_contract.audit.model.types import Shape, TypeRef
+    from mla_contract.audit.model.types import DeclaredType, TypeRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,8 @@ class ModuleIndex:
         self._generators: dict[int, bool] = {}
         self._listed: dict[str, tuple[ClassInfo, ...]] = {}
         self.type_params: dict[ClassInfo, tuple[str, ...]] = {}
-        self.shapes: dict[tuple[TypeRef, ClassInfo, str], Shape] = {}
+        self.field_types: dict[tuple[TypeRef, ClassInfo, str], DeclaredType] = {}
         self._containing: dict[tuple[tuple[bytes, ...], bytes], tuple[Module, ...]] = {}
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all modules."""
-        return self._paths.keys()
 
     def parsed_paths(self) -> frozenset[str]:
         """Return the files that were parsed, well or not."""

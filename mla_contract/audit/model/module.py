@@ -82,7 +82,7 @@ def flat_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def dotted_name(expr: ast.expr) -> str:
-    """Return the dotted name that an expression calls, subscripts or is; empty where it is no name."""
+    """Return the dotted name that an expression calls, subscripts or is; empty where it is not a name."""
     parts: list[str] = []
     while not isinstance(expr, ast.Name):
         if isinstance(expr, ast.Attribute):

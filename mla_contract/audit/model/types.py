@@ -26,22 +26,22 @@ class TypeRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DeclaredType:
     """What values an annotation admits, as far as the tree's own classes go.
 
     Attributes:
         refs: Classes of the tree that a value may be an instance of.
         optional: Whether None is admitted.
-        element: The shape of an element, for sequences and mapping values.
-        items: The shapes of a fixed-length tuple.
+        element: What an element is, for sequences and mapping values.
+        items: What the items of a fixed-length tuple are.
         class_of: Whether the value is the class itself (``type[X]``).
         scalar: Name of a builtin scalar (``int``, ``bool``, ``str``, ``float``), if the annotation is one.
     """
 
     refs: tuple[TypeRef, ...] = ()
     optional: bool = False
-    element: Shape | None = None
-    items: tuple[Shape, ...] = ()
+    element: DeclaredType | None = None
+    items: tuple[DeclaredType, ...] = ()
     class_of: bool = False
     scalar: str | None = None
 
@@ -89,21 +89,21 @@ def bindings_for(ref: TypeRef, owner: ClassInfo) -> Bindings:
     return own
 
 
-def field_shape(ref: TypeRef, field: Field) -> Shape:
-    """Return the shape of a field in an instance of a type, with the type's arguments in place."""
-    shapes = ref.cls.index.shapes
-    known = shapes.get((ref, field.owner, field.name))
+def field_type(ref: TypeRef, field: Field) -> DeclaredType:
+    """Return the declared type of a field in an instance of a type, with the type's arguments in place."""
+    types = ref.cls.index.field_types
+    known = types.get((ref, field.owner, field.name))
     if known is None:
         bindings = bindings_for(ref, field.owner)
         known = read_annotation(field.annotation, field.owner.module, field.owner, bindings)
-        shapes[ref, field.owner, field.name] = known
+        types[ref, field.owner, field.name] = known
     return known
 
 
 def read_annotation(
     node: ast.expr | None, module: Module, scope: ClassInfo | None = None, bindings: Bindings | None = None
-) -> Shape:
-    """Return the shape that an annotation describes.
+) -> DeclaredType:
+    """Return the type that an annotation describes.
 
     Args:
         node: The annotation; a string is parsed.
@@ -114,26 +114,26 @@ def read_annotation(
     try:
         return _read(node, module, scope, bindings)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return Shape()
+        return DeclaredType()
 
 
-def _read(node: ast.expr | None, module: Module, scope: ClassInfo | None, bindings: Bindings | None) -> Shape:
+def _read(node: ast.expr | None, module: Module, scope: ClassInfo | None, bindings: Bindings | None) -> DeclaredType:
     if node is None:
-        return Shape()
+        return DeclaredType()
     if isinstance(node, ast.Constant):
         if isinstance(node.value, str):
             return read_annotation(ast.parse(node.value, mode="eval").body, module, scope, bindings)
-        return Shape(optional=node.value is None)
+        return DeclaredType(optional=node.value is None)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return _union([read_annotation(n, module, scope, bindings) for n in (node.left, node.right)])
     if isinstance(node, ast.Subscript):
         return _subscript(node, module, scope, bindings)
     if isinstance(node, ast.Name) and node.id in ("int", "bool", "str", "float"):
-        return Shape(scalar=node.id)
+        return DeclaredType(scalar=node.id)
     if isinstance(node, ast.Name) and _type_var(module, node.id):
         return _from_type_var(node.id, module, bindings)
     ref = _class_ref(node, module, scope)
-    return Shape((ref,)) if ref else Shape()
+    return DeclaredType((ref,)) if ref else DeclaredType()
 
 
 def part_classes(cls: ClassInfo) -> tuple[ClassInfo, ...]:
@@ -146,46 +146,46 @@ def part_classes(cls: ClassInfo) -> tuple[ClassInfo, ...]:
             continue
         found[info] = None
         for field in info.fields.values():
-            shape: Shape | None = read_annotation(field.annotation, field.owner.module, field.owner)
-            while shape is not None:
-                pending += [ref.cls for ref in shape.refs]
-                shape = shape.element
+            declared: DeclaredType | None = read_annotation(field.annotation, field.owner.module, field.owner)
+            while declared is not None:
+                pending += [ref.cls for ref in declared.refs]
+                declared = declared.element
     return tuple(found)
 
 
-def _subscript(node: ast.Subscript, module: Module, scope: ClassInfo | None, bindings: Bindings | None) -> Shape:
+def _subscript(node: ast.Subscript, module: Module, scope: ClassInfo | None, bindings: Bindings | None) -> DeclaredType:
     head = dotted_name(node.value).rpartition(".")[2]
     arguments = _arguments(node)
     parts = [read_annotation(n, module, scope, bindings) for n in arguments]
     if head == "Optional":
-        return _union([*parts, Shape(optional=True)])
+        return _union([*parts, DeclaredType(optional=True)])
     if head == "Union":
         return _union(parts)
     if head in WRAPPERS:
-        return parts[0] if parts else Shape()
+        return parts[0] if parts else DeclaredType()
     if head in ("type", "Type"):
-        return Shape(parts[0].refs, class_of=True) if parts else Shape()
+        return DeclaredType(parts[0].refs, class_of=True) if parts else DeclaredType()
     if head in ("tuple", "Tuple") and not any(isinstance(n, ast.Constant) and n.value is ... for n in arguments):
-        return Shape(items=tuple(parts))
+        return DeclaredType(items=tuple(parts))
     if head in CONTAINERS:
-        return Shape(element=parts[0] if parts else None)
+        return DeclaredType(element=parts[0] if parts else None)
     if head in MAPPINGS:
-        return Shape(element=parts[-1] if parts else None)
+        return DeclaredType(element=parts[-1] if parts else None)
     ref = _class_ref(node.value, module, scope)
     if ref is None:
-        return Shape()
+        return DeclaredType()
     scope_class = scope or ref.cls
     args = tuple(_argument_in(n, module, scope_class, bindings or {}) for n in arguments)
-    return Shape((TypeRef(ref.cls, args),))
+    return DeclaredType((TypeRef(ref.cls, args),))
 
 
-def _union(parts: list[Shape]) -> Shape:
+def _union(parts: list[DeclaredType]) -> DeclaredType:
     refs = tuple(dict.fromkeys(ref for part in parts for ref in part.refs))
     element = next((part.element for part in parts if part.element), None)
     items = next((part.items for part in parts if part.items), ())
-    scalars = [part for part in parts if part != Shape(optional=True)]
+    scalars = [part for part in parts if part != DeclaredType(optional=True)]
     scalar = scalars[0].scalar if len(scalars) == 1 else None
-    return Shape(refs, any(p.optional for p in parts), element, items, any(p.class_of for p in parts), scalar)
+    return DeclaredType(refs, any(p.optional for p in parts), element, items, any(p.class_of for p in parts), scalar)
 
 
 def _arguments(node: ast.Subscript) -> list[ast.expr]:
@@ -233,12 +233,12 @@ def _as_type_var(value: object) -> ast.Call | None:
     return value if isinstance(value, ast.Call) and is_call else None
 
 
-def _from_type_var(name: str, module: Module, bindings: Bindings | None) -> Shape:
+def _from_type_var(name: str, module: Module, bindings: Bindings | None) -> DeclaredType:
     bound = (bindings or {}).get(name)
     if bound is not None:
-        return Shape((bound,))
+        return DeclaredType((bound,))
     call = _type_var(module, name)
     for keyword in call.keywords if call else ():
         if keyword.arg in ("bound", "default"):
             return read_annotation(keyword.value, module)
-    return Shape()
+    return DeclaredType()

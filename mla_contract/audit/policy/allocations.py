@@ -11,7 +11,6 @@ from mla_contract.audit.model.nodes import walk
 FREE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn"})
 NEW = frozenset({"new_empty", "new_zeros", "new_ones", "new_full"})
 LIKE = frozenset({"empty_like", "zeros_like", "ones_like", "full_like"})
-NOT_SIZES = frozenset({"dtype", "device", "out", "layout", "requires_grad", "pin_memory", "fill_value"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,7 @@ def allocation(node: ast.AST) -> Allocation | None:
         return None
     dtype = next((k.value for k in node.keywords if k.arg == "dtype"), None)
     sizes = [k.value for k in node.keywords if k.arg == "size"] or list(node.args)
-    if name in ("full", "new_full", "full_like"):
-        sizes = sizes[:1]
-    if name in LIKE:
+    if name in ("full", "new_full") or name in LIKE:
         sizes = sizes[:1]
     dims = tuple(_flat(sizes))
     return Allocation(node, f"torch.{name}" if is_torch else name, dims, dtype) if dims else None

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mla_contract.audit.flow.calls import init_parameters
-from mla_contract.audit.flow.machine import Read
+from mla_contract.audit.flow.events import Read
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import Function, ModuleIndex, module_name
 from mla_contract.audit.model.nodes import walk
 
 MIN_SHARED_WORDS = 2
+"""One word in common, such as "gather", is shared by calls that do different work."""
+
 SHARED_PART = 0.75
+"""Names of one operation differ by a suffix: one word more, as in cp_gather_indexer_k_quant_cache_triton."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class MetadataCall:
     """A call that handles a metadata object.
 
     Attributes:
@@ -31,7 +34,7 @@ class Work:
     attrs: frozenset[str]
     node: ast.Call
 
-    def is_like(self, other: Work) -> bool:
+    def is_like(self, other: MetadataCall) -> bool:
         """Return whether two calls do the same work: like names, and at least one attribute in common.
 
         A name of one word, such as ``view`` or ``copy_``, tells nothing about the work.
@@ -61,29 +64,29 @@ class Consumer:
         """Return the attributes that the function reads."""
         return frozenset(self._attr_of.values())
 
-    def works(self, body: Iterable[ast.AST]) -> list[Work]:
+    def calls(self, body: Iterable[ast.AST]) -> list[MetadataCall]:
         """Return the calls in a body that get attributes of the object."""
         aliases = self._aliases
-        found: list[Work] = []
+        found: list[MetadataCall] = []
         for statement in body:
             for node in walk(statement):
                 if isinstance(node, ast.Call) and (name := callee_name(node)):
                     attrs = self._mentioned([*node.args, *(k.value for k in node.keywords)], aliases)
                     if attrs:
-                        found.append(Work(name, attrs, node))
+                        found.append(MetadataCall(name, attrs, node))
         return found
 
-    def guarded(self, attr: str) -> list[Work]:
+    def guarded(self, attr: str) -> list[MetadataCall]:
         """Return the calls that a test of an attribute decides about."""
         aliases = {name for name, attrs in self._aliases.items() if attr in attrs}
-        found: list[Work] = []
+        found: list[MetadataCall] = []
         for block in blocks(self.function.node):
             for position, statement in enumerate(block):
                 if not isinstance(statement, ast.If) or not self._tests(statement.test, attr, aliases):
                     continue
-                found += self.works([*statement.body, *statement.orelse])
+                found += self.calls([*statement.body, *statement.orelse])
                 if leaves(statement.body) and not isinstance(statement.body[-1], ast.Raise):
-                    found += self.works(block[position + 1 :])
+                    found += self.calls(block[position + 1 :])
         return found
 
     def _tests(self, test: ast.expr, attr: str, aliases: set[str]) -> bool:

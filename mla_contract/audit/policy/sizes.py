@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import text_of, walk
 
 ITEM_BYTES = {
     "float64": 8,
@@ -21,8 +21,14 @@ ITEM_BYTES = {
     "int8": 1,
     "bool": 1,
 }
+MAX_NUMBER = 2**63
+"""No tensor has as many elements; numbers of thousands of digits cannot even be written out."""
+
 MAX_DEPTH = 12
+"""Names within names that are replaced; a chain of assignments that is longer belongs to a loop."""
+
 MAX_NODES = 80
+"""Size from which an expression is left as it is: replacing names doubles it at each level, and nobody reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +75,13 @@ def quantity(name: str) -> Size:
 
 
 def size_of(node: ast.expr, *, at_most: bool = False) -> Size:
-    """Return an integer expression, its local names resolved, as a size; what is no sum or product is a quantity.
+    """Return an integer expression, its local names resolved, as a size; anything but a sum or a product is a quantity.
 
     Args:
         node: The expression.
         at_most: Whether an upper bound will do: a division that rounds down then counts as an exact one.
     """
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) < MAX_NUMBER:
         return constant(int(node.value))
     if isinstance(node, ast.BinOp):
         left, right = size_of(node.left, at_most=at_most), size_of(node.right, at_most=at_most)
@@ -86,12 +92,12 @@ def size_of(node: ast.expr, *, at_most: bool = False) -> Size:
         divisor = node.right.value if isinstance(node.right, ast.Constant) else None
         if isinstance(node.op, ast.FloorDiv) and at_most and isinstance(divisor, int) and divisor > 0:
             return left.times(constant(Fraction(1, divisor)))
-    return quantity(ast.unparse(node))
+    return quantity(text_of(node))
 
 
 def item_bytes(node: ast.expr | None) -> int | None:
     """Return the bytes of an element type as written, None where it does not say; every fp8 type has one."""
-    name = ast.unparse(node).rpartition(".")[2].rstrip("()").lower() if node is not None else "float32"
+    name = text_of(node).rpartition(".")[2].rstrip("()").lower() if node is not None else "float32"
     return 1 if "fp8" in name or "float8" in name else ITEM_BYTES.get(name)
 
 
@@ -135,7 +141,7 @@ class Names:
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
             known = self._local.get(target.id, self._given.get(target.id))
-            if _uses(value, target.id) or (known is not None and ast.unparse(known) != ast.unparse(value)):
+            if _uses(value, target.id) or (known is not None and text_of(known) != text_of(value)):
                 self._several.add(target.id)
             self._local.setdefault(target.id, value)
         elif isinstance(target, ast.Tuple) and not any(isinstance(e, ast.Starred) for e in target.elts):
@@ -158,7 +164,7 @@ def _rebuilt(node: ast.expr, replacement: Callable[[ast.Name], ast.expr]) -> ast
             parts[field] = value
     base, index = parts.get("value"), parts.get("slice")
     if isinstance(base, ast.Tuple) and isinstance(index, ast.Constant) and isinstance(index.value, int):
-        return base.elts[index.value] if index.value < len(base.elts) else node
+        return base.elts[index.value] if -len(base.elts) <= index.value < len(base.elts) else node
     kind: Callable[..., ast.expr] = type(node)
     return kind(**parts)
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mla_contract.audit.aiter.absence import optional_imports
 from mla_contract.audit.aiter.calls import CallSite, call_sites
-from mla_contract.audit.aiter.reach import reached_functions
+from mla_contract.audit.aiter.optional_imports import optional_imports
+from mla_contract.audit.aiter.reached_functions import reached_functions
 from mla_contract.audit.aiter.signatures import annotated_kinds, bind, read_signature
 from mla_contract.audit.aiter.sources import AiterSources
 from mla_contract.audit.aiter.targets import Target, Targets
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.model.index import Function
 from mla_contract.audit.model.module import Module
+from mla_contract.audit.model.nodes import text_of
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ PAGE = Page(
         "sources: a parameter that is not there, a required one that the call does not pass, too many arguments, an "
         "argument that now binds to a parameter of another kind or to another parameter than the one of its own name, "
         "and a function or module that is gone. Imports that the code can do without, old module names that aiter maps "
-        "to new ones, and arguments that it passes only after a look at the signature are no findings."
+        "to new ones, and arguments that it passes only after a look at the signature are not reported."
     ),
     why=(
         "aiter inserts parameters in the middle of signatures, and its releases are not in the order of their version "
@@ -98,7 +98,7 @@ def _mismatches(site: CallSite, target: Target, found: Function) -> Iterator[Fin
     for condition in dict.fromkeys(m.condition for m in problems):
         texts = [m.text for m in problems if m.condition == condition]
         where = f"{found.module.path}:{found.node.lineno}"
-        shape = f"{signature.name}({ast.unparse(found.node.args)})"
+        shape = f"{signature.name}({text_of(found.node.args)})"
         yield _finding(site, target, f"{signature.name} ({where}) {'; '.join(texts)}", condition, shape)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mla_contract.audit.drift.declarations import declared_names, metadata_family
-from mla_contract.audit.drift.readers import Readers
+from mla_contract.audit.drift.field_readers import Readers
 from mla_contract.audit.finding import Finding, Severity
+from mla_contract.audit.model.nodes import text_of
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ PAGE = Page(
     what=(
         "A metadata class declares a field, and nothing in the tree reads it: no read that the engine followed, "
         "no attribute of that name in the files that name the class, one of its relatives, its builder or its "
-        "backend. Where no other class has a field of that name, a read in any file counts. Writing a field is no "
-        "read."
+        "backend. Where no other class has a field of that name, a read in any file counts. Writing a field is not "
+        "reading it."
     ),
     why=(
         "The builder computes it for nobody at every step, and the next author takes it for part of the contract: "
@@ -46,7 +46,7 @@ def check(project: Project) -> Iterator[Finding]:
             continue
         relatives = [c for c in family if c.is_subclass_of(cls) or cls.is_subclass_of(c)]
         for field in cls.own_fields.values():
-            if field.kind != "declared" or field.annotation is None or "ClassVar" in ast.unparse(field.annotation):
+            if field.kind != "declared" or field.annotation is None or "ClassVar" in text_of(field.annotation):
                 continue
             others = declared.get(field.name, set()) - {c.qualname for c in relatives}
             if not readers.has_reader(field.name, relatives, anywhere=not others):

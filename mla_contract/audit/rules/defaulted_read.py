@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mla_contract.audit.drift.declarations import metadata_family
-from mla_contract.audit.drift.reads import Place, names, places
+from mla_contract.audit.drift.read_places import ReadPlace, names, places
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.model.backends import METADATA
 from mla_contract.audit.model.index import Function, module_name
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import literal_text, text_of, walk
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def check(project: Project) -> Iterator[Finding]:
     yield from _untyped(project, seen)
 
 
-def _typed(place: Place) -> Finding:
+def _typed(place: ReadPlace) -> Finding:
     read = place.read
     wins = not place.having
     classes = place.lacking or place.having
@@ -97,7 +97,7 @@ def _by_name(function: Function, node: ast.AST, attr: str) -> Finding:
     return RULE.finding(
         function.module.path,
         node,
-        f"{attr}, a metadata field, is read with a default from an object without a type: {ast.unparse(node)}",
+        f"{attr}, a metadata field, is read with a default from an object without a type: {text_of(node)}",
         severity=Severity.INFO,
         field=attr,
         reader=function.qualname,
@@ -109,10 +109,10 @@ def _metadata_getter(node: ast.AST) -> str:
     """Return the field that a getattr or hasattr asks something called metadata for, or nothing."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ARGUMENTS):
         return ""
-    if len(node.args) != _ARGUMENTS[node.func.id] or not isinstance(node.args[1], ast.Constant):
+    if len(node.args) != _ARGUMENTS[node.func.id]:
         return ""
-    receiver = ast.unparse(node.args[0]).rpartition(".")[2]
-    return str(node.args[1].value) if "metadata" in receiver else ""
+    receiver = text_of(node.args[0]).rpartition(".")[2]
+    return literal_text(node.args[1]) or "" if "metadata" in receiver else ""
 
 
 RULE = Rule("DRF002", "defaulted-read", "drift", Severity.WARNING, PAGE, check)

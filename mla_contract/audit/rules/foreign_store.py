@@ -11,7 +11,7 @@ from mla_contract.audit.drift.declarations import declared_names
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.model.backends import BUILDER
 from mla_contract.audit.model.index import module_name
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import text_of, walk
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PAGE = Page(
     what=(
         "Code outside a metadata class sets an attribute on its instances that neither the class nor a base declares. "
-        "Setting a declared field after construction is no finding."
+        "Setting a declared field after construction is not reported."
     ),
     why=(
         "Only objects that went through that code have the attribute: a copy, dataclasses.replace, a second builder or "
@@ -78,7 +78,7 @@ def _by_name(project: Project, typed: set[tuple[str, int]]) -> Iterator[Finding]
                 yield RULE.finding(
                     path,
                     target,
-                    f"{cls.name} sets {target.attr} on {ast.unparse(target.value)}; no class declares such a field",
+                    f"{cls.name} sets {target.attr} on {text_of(target.value)}; no class declares such a field",
                     field=target.attr,
                     help=f"declare {target.attr} on a metadata class, or return it beside the metadata",
                 )
@@ -87,7 +87,7 @@ def _by_name(project: Project, typed: set[tuple[str, int]]) -> Iterator[Finding]
 def _builder_stores(tree: ast.Module) -> Iterator[tuple[ast.ClassDef, ast.Attribute]]:
     """Yield the attributes that methods of builders, those in functions included, set on something called metadata."""
     for cls in walk(tree):
-        if isinstance(cls, ast.ClassDef) and any(BUILDER in ast.unparse(base) for base in cls.bases):
+        if isinstance(cls, ast.ClassDef) and any(BUILDER in text_of(base) for base in cls.bases):
             for node in walk(cls):
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_metadata(node.value):
                     yield cls, node

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mla_contract.audit.drift.reads import Place, names, places
+from mla_contract.audit.drift.read_places import ReadPlace, names, places
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.rule import Page, Rule
 
@@ -32,7 +32,7 @@ def check(project: Project) -> Iterator[Finding]:
 
     A line that sets an undeclared attribute has its comment for that.
     """
-    lines: dict[tuple[str, int], list[Place]] = {}
+    lines: dict[tuple[str, int], list[ReadPlace]] = {}
     for place in places(project, defaulted=False):
         module, node = place.read.function.module, place.read.node
         for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
@@ -45,14 +45,14 @@ def check(project: Project) -> Iterator[Finding]:
             yield from map(_finding, _culprits(found))
 
 
-def _culprits(found: list[Place]) -> list[Place]:
+def _culprits(found: list[ReadPlace]) -> list[ReadPlace]:
     """Return the reads of a line that some class does not answer; where all do, the one that ends the longest path."""
     unanswered = [p for p in found if p.lacking or p.stored]
     chosen = unanswered or [max(found, key=lambda p: (p.read.path.count("."), p.read.node.col_offset))]
     return list({p.read.path: p for p in reversed(chosen)}.values())[::-1]
 
 
-def _finding(place: Place) -> Finding:
+def _finding(place: ReadPlace) -> Finding:
     read = place.read
     cls = (place.lacking or place.stored or place.having)[0]
     return RULE.finding(
@@ -67,7 +67,7 @@ def _finding(place: Place) -> Finding:
     )
 
 
-def _who(place: Place) -> str:
+def _who(place: ReadPlace) -> str:
     absent = place.lacking + place.stored
     if not absent:
         return f"{names(place.having)} {'has' if len(place.having) == 1 else 'have'} it, the declared type does not"

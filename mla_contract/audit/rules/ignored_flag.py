@@ -11,12 +11,12 @@ from mla_contract.audit.flow.conditions import is_metadata_class
 from mla_contract.audit.flow.values import Const
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.types import read_annotation
-from mla_contract.audit.policy.flags import Consumer, Work, varying_arguments
-from mla_contract.audit.policy.twins import early_exits, mentions_attribute, twin_pairs
+from mla_contract.audit.policy.flags import Consumer, MetadataCall, varying_arguments
+from mla_contract.audit.policy.platform_pairs import early_exits, mentions_attribute, platform_pairs
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
-    from mla_contract.audit.flow.machine import Read
+    from mla_contract.audit.flow.events import Read
     from mla_contract.audit.project import Project
 
 PAGE = Page(
@@ -69,18 +69,18 @@ def check(project: Project) -> Iterator[Finding]:
 
 
 def _ignored(cls: ClassInfo, flag: str, consumers: list[Consumer]) -> Iterator[Finding]:
-    honoured: list[tuple[Consumer, Read, list[Work]]] = []
+    honoured: list[tuple[Consumer, Read, list[MetadataCall]]] = []
     for consumer in consumers:
-        if flag in consumer.attrs and (works := consumer.guarded(flag)):
+        if flag in consumer.attrs and (calls := consumer.guarded(flag)):
             read = next(r for r in consumer.reads if r.attr == flag)
-            honoured.append((consumer, read, works))
+            honoured.append((consumer, read, calls))
     for consumer in consumers if honoured else ():
         if flag in consumer.attrs:
             continue
-        for work in consumer.works([consumer.function.node]):
-            match = next((h for h in honoured if any(work.is_like(other) for other in h[2])), None)
+        for call in consumer.calls([consumer.function.node]):
+            match = next((h for h in honoured if any(call.is_like(other) for other in h[2])), None)
             if match is not None:
-                yield _finding(cls, flag, consumer, work, match[0], match[1])
+                yield _finding(cls, flag, consumer, call, match[0], match[1])
                 break
 
 
@@ -90,26 +90,28 @@ def _unsaved(
     """Report the functions that do work from which their twin on another platform returns early by a flag."""
     owners = {name: cls for cls in sorted(flags, key=lambda c: c.qualname) for name in flags[cls]}
     everyone = {c.function.qualname: c for group in consumers.values() for c in group}
-    pairs = twin_pairs(project.index, [c.function for c in everyone.values()])
+    pairs = platform_pairs(project.index, [c.function for c in everyone.values()])
     exits = {a: list(early_exits(everyone[a].function, frozenset(owners))) for a, _ in pairs}
     seen: set[tuple[str, str]] = set()
     for group in consumers.values():
         for own, other in ((a, b) for a in group for b in group if (a.function.qualname, b.function.qualname) in pairs):
             for flag, test in exits[other.function.qualname]:
-                later = [w for w in other.works([other.function.node]) if w.node.lineno > (test.end_lineno or 0)]
-                works = [w for w in own.works([own.function.node]) if any(w.is_like(o) for o in later)]
+                later = [w for w in other.calls([other.function.node]) if w.node.lineno > (test.end_lineno or 0)]
+                calls = [w for w in own.calls([own.function.node]) if any(w.is_like(o) for o in later)]
                 key = (own.function.qualname, flag)
-                if works and key not in seen and not mentions_attribute(own.function, flag):
+                if calls and key not in seen and not mentions_attribute(own.function, flag):
                     seen.add(key)
-                    yield _unsaved_finding(owners[flag], flag, own, works[0], other, test)
+                    yield _unsaved_finding(owners[flag], flag, own, calls[0], other, test)
 
 
-def _unsaved_finding(cls: ClassInfo, flag: str, own: Consumer, work: Work, other: Consumer, test: ast.If) -> Finding:
+def _unsaved_finding(
+    cls: ClassInfo, flag: str, own: Consumer, call: MetadataCall, other: Consumer, test: ast.If
+) -> Finding:
     mine, theirs = (c.function.qualname.rpartition(":")[2] for c in (own, other))
     return RULE.finding(
         own.function.module.path,
         own.function.node,
-        f"{mine} never reads {cls.node.name}.{flag}; its twin {theirs} returns by it before {work.name} and the rest "
+        f"{mine} never reads {cls.node.name}.{flag}; its twin {theirs} returns by it before {call.name} and the rest "
         f"({other.function.module.path}:{test.lineno})",
         severity=Severity.INFO,
         cls=cls.qualname,
@@ -119,14 +121,16 @@ def _unsaved_finding(cls: ClassInfo, flag: str, own: Consumer, work: Work, other
     )
 
 
-def _finding(cls: ClassInfo, flag: str, consumer: Consumer, work: Work, honouring: Consumer, read: Read) -> Finding:
+def _finding(
+    cls: ClassInfo, flag: str, consumer: Consumer, call: MetadataCall, honouring: Consumer, read: Read
+) -> Finding:
     name = honouring.function.qualname.rpartition(":")[2]
     where = f"{honouring.function.module.path}:{read.node.lineno}"
     own = consumer.function.qualname.rpartition(":")[2]
     return RULE.finding(
         consumer.function.module.path,
-        work.node,
-        f"{own} calls {work.name} whatever {cls.node.name}.{flag} says; {name} honours it ({where})",
+        call.node,
+        f"{own} calls {call.name} whatever {cls.node.name}.{flag} says; {name} honours it ({where})",
         cls=cls.qualname,
         field=flag,
         reader=honouring.function.qualname,

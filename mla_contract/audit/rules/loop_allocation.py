@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.flow.conditions import is_metadata_class
 from mla_contract.audit.model.classes import ClassInfo
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import text_of, walk
 from mla_contract.audit.model.types import TypeRef, bindings_for, read_annotation
 from mla_contract.audit.policy.allocations import Allocation, allocation, mentions
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
-    from mla_contract.audit.flow.machine import Read
+    from mla_contract.audit.flow.events import Read
     from mla_contract.audit.model.index import Function
     from mla_contract.audit.project import Project
 
@@ -85,12 +85,12 @@ def _in_function(function: Function, sequences: dict[int, tuple[Read, ClassInfo]
 
 
 def _finding(function: Function, loop: ast.For, read: Read, element: ClassInfo, found: Allocation) -> Finding:
-    size = ", ".join(ast.unparse(dim) for dim in found.dims)
+    size = ", ".join(text_of(dim) for dim in found.dims)
     name = function.qualname.rpartition(":")[2]
     return RULE.finding(
         function.module.path,
         found.node,
-        f"{name} allocates {found.name} of ({size}) in its loop over {ast.unparse(loop.iter)}: the size depends on the "
+        f"{name} allocates {found.name} of ({size}) in its loop over {text_of(loop.iter)}: the size depends on the "
         "chunk",
         cls=element.qualname,
         field=read.path,

@@ -11,7 +11,7 @@ from mla_contract.audit.model.types import part_classes
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
-    from mla_contract.audit.flow.machine import Read
+    from mla_contract.audit.flow.events import Read
     from mla_contract.audit.model.backends import Backend
     from mla_contract.audit.model.classes import ClassInfo
     from mla_contract.audit.project import Project

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mla_contract.audit.finding import Finding, Severity
+from mla_contract.audit.model.nodes import text_of
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
-    from mla_contract.audit.flow.machine import Read
+    from mla_contract.audit.flow.events import Read
     from mla_contract.audit.model.backends import Backend
     from mla_contract.audit.project import Project
 
@@ -58,7 +59,7 @@ def check(project: Project) -> Iterator[Finding]:
                 continue
             seen.add(key)
             construct = constructs[0]
-            default = ast.unparse(field.default) if field.default is not None else "None"
+            default = text_of(field.default) if field.default is not None else "None"
             reader = read.function.qualname.rpartition(":")[2]
             yield RULE.finding(
                 construct.function.module.path,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.model.backends import BUILDER, MLA_IMPLS
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.module import FunctionNode
+from mla_contract.audit.model.nodes import text_of
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _class_findings(cls: ClassInfo, reported: set[FunctionNode]) -> Iterator[Fin
                 f"{found[0].node.name}.{name} cannot take the calls of {root[0].node.name}.{name}: {problem}",
                 cls=found[0].qualname,
                 field=name,
-                help=f"follow {root[0].module.path}:{root[1].lineno}: {name}({ast.unparse(root[1].args)})",
+                help=f"follow {root[0].module.path}:{root[1].lineno}: {name}({text_of(root[1].args)})",
             )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mla_contract.audit.drift.copies import Copy, find_copies
+from mla_contract.audit.drift.difference import difference
 from mla_contract.audit.drift.functions import shared_planners
 from mla_contract.audit.drift.history import releases_of_function
-from mla_contract.audit.drift.witness import Witness, find_witness, is_comparable
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.rule import Page, Rule
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 PAGE = Page(
     what=(
         "A function has the name of a shared split, reorder or chunk function, or most of its code, and is not "
-        "that function. The finding names the shared one, gives both hashes and the release whose function the "
-        "copy is, and the smallest batch on which the two differ, found by running both on small ints in a "
-        "process of their own. A copy that is still the same function is reported as info. A function that calls "
-        "the shared one is no copy."
+        "that function. The finding names the shared one, gives both hashes, the release whose function the copy is, "
+        "and the statements that only one of the two has. Both are read, neither is run, so whether they give "
+        "different results is not said. A copy that is still the same function is reported as info. A function that "
+        "calls the shared one is not a copy."
     ),
     why=(
         "Layer, builder and kernel must agree on which requests are decodes and where chunks end. The shared "
@@ -49,7 +49,7 @@ def check(project: Project) -> Iterator[Finding]:
         yield RULE.finding(
             function.module.path,
             function.node,
-            f"{_name(function)} {_likeness(copy)} {_where(original)} ({_hashes(copy)}); {_trial(copy, shared)}",
+            f"{_name(function)} {_likeness(copy)} {_where(original)} ({_hashes(copy)}); {_drift(copy)}",
             severity=Severity.INFO if copy.is_equal else None,
             field=function.node.name,
             reader=function.qualname,
@@ -74,19 +74,10 @@ def _hashes(copy: Copy) -> str:
     return f"hash {copy.digest}{release}; shared {copy.original_digest}"
 
 
-def _trial(copy: Copy, shared: tuple[Function, ...]) -> str:
-    """Return what running the copy beside the shared function shows.
-
-    A copy that takes other things than its namesake is run beside the shared function whose place it can take.
-    """
+def _drift(copy: Copy) -> str:
     if copy.is_equal:
         return "it will not follow the next change"
-    partner = copy.original
-    if not is_comparable(copy.function, partner):
-        partner = next((f for f in shared if is_comparable(copy.function, f)), partner)
-    witness: Witness = find_witness(copy.function, partner)
-    other = "the shared one" if partner is copy.original else f"{_where(partner)}, which takes the same things,"
-    return witness.sentence("this one", other)
+    return difference(copy.function.node, copy.original.node).sentence()
 
 
 def _where(function: Function) -> str:

@@ -12,7 +12,7 @@ from mla_contract.audit.flow.calls import CONTEXT_GETTER
 from mla_contract.audit.model.backends import BACKEND
 from mla_contract.audit.model.index import module_name
 from mla_contract.audit.model.module import FunctionNode, Module
-from mla_contract.audit.model.nodes import walk
+from mla_contract.audit.model.nodes import text_of, walk
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def check_context(project: Project) -> Iterator[Finding]:
         for function in project.index.functions(module):
             node = function.node
             if node.name == CONTEXT_GETTER and _is_any(node.returns):
-                returned = f"returns {ast.unparse(node.returns)}" if node.returns is not None else "has no return type"
+                returned = f"returns {text_of(node.returns)}" if node.returns is not None else "has no return type"
                 yield CONTEXT_RULE.finding(
                     module.path,
                     node,
@@ -99,7 +99,7 @@ def _getters(module: Module) -> Iterator[tuple[ast.ClassDef, FunctionNode]]:
 def _is_any(annotation: ast.expr | None) -> bool:
     if annotation is None:
         return True
-    return re.search(r"\bAny\b", ast.unparse(annotation)) is not None
+    return re.search(r"\bAny\b", text_of(annotation)) is not None
 
 
 CONTEXT_RULE = Rule("TYP002", "untyped-context-getter", "typing", Severity.INFO, CONTEXT_PAGE, check_context)

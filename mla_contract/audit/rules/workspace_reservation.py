@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mla_contract.audit.finding import Finding, Severity
 from mla_contract.audit.policy.sizes import Size
-from mla_contract.audit.policy.workspace import Operation, Request, Spec, find_operations
+from mla_contract.audit.policy.workspace import Request, Spec, WorkspaceOperation, find_operations
 from mla_contract.audit.rule import Page, Rule
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ PAGE = Page(
         "counterpart in the branch; (b) the counterpart is certainly smaller; (c) the branch reserves as many rows as "
         "the step may have tokens for a buffer that only decodes use; (d) a tensor that grows with the context is "
         "allocated at run time beside the manager. Requests are followed into the functions that an operation calls, "
-        "and compared as products of the operation's own names. What cannot be compared is no finding. The manager "
+        "and compared as products of the operation's own names. What cannot be compared is not reported. The manager "
         "keeps the largest request, so the order of calls and the way they are grouped do not matter."
     ),
     why=(
@@ -62,7 +62,7 @@ def check(project: Project) -> Iterator[Finding]:
                 yield finding
 
 
-def _unreserved(operation: Operation) -> Iterator[Finding]:
+def _unreserved(operation: WorkspaceOperation) -> Iterator[Finding]:
     """Yield the run-time requests that grow with something that no reservation grows with."""
     reserved = " ".join(s.text for r in operation.reserved if r.managed for s in r.specs)
     reported: set[str] = set()
@@ -86,7 +86,7 @@ def _unreserved(operation: Operation) -> Iterator[Finding]:
                 )
 
 
-def _smaller(operation: Operation) -> Iterator[Finding]:
+def _smaller(operation: WorkspaceOperation) -> Iterator[Finding]:
     """Yield the reservations that are certainly smaller than a request made of the same names."""
     for request in operation.used:
         for spec in request.specs if request.managed else ():
@@ -109,7 +109,7 @@ def _smaller(operation: Operation) -> Iterator[Finding]:
                 )
 
 
-def _larger(operation: Operation) -> Iterator[Finding]:
+def _larger(operation: WorkspaceOperation) -> Iterator[Finding]:
     """Yield the reservations with a row for each token of a step, for a buffer that only decodes use."""
     for reservation, spec in _specs(operation):
         rows = [i for i, dim in enumerate(spec.dims) if _is_token_bound(dim)]
@@ -131,7 +131,7 @@ def _larger(operation: Operation) -> Iterator[Finding]:
             )
 
 
-def _unmanaged(operation: Operation) -> Iterator[Finding]:
+def _unmanaged(operation: WorkspaceOperation) -> Iterator[Finding]:
     """Yield the run-time tensors, of rows times context, that do not come from the manager."""
     reported: set[str] = set()
     for request in operation.used:
@@ -153,13 +153,13 @@ def _unmanaged(operation: Operation) -> Iterator[Finding]:
 
 
 def _finding(
-    operation: Operation, path: str, node: ast.AST, message: str, field: str, help_: str, request: Request
+    operation: WorkspaceOperation, path: str, node: ast.AST, message: str, field: str, help_: str, request: Request
 ) -> Finding:
     guard = " and ".join(request.tests) or None
     return RULE.finding(path, node, message, field=field, reader=operation.function.qualname, guard=guard, help=help_)
 
 
-def _specs(operation: Operation) -> list[tuple[Request, Spec]]:
+def _specs(operation: WorkspaceOperation) -> list[tuple[Request, Spec]]:
     return [(r, s) for r in operation.reserved if r.managed for s in r.specs if s.dims]
 
 
@@ -216,7 +216,7 @@ def _short(name: str) -> str:
     return name if len(name) <= MAX_NAME else f"...{name[-MAX_NAME:]}"
 
 
-def _name(operation: Operation) -> str:
+def _name(operation: WorkspaceOperation) -> str:
     return operation.function.qualname.rpartition(":")[2]
 
 

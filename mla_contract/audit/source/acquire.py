@@ -51,7 +51,7 @@ def fetch_release(version: str, *, cache: Path | None = None, progress: Progress
     """
     match = _VERSION.fullmatch(version.strip())
     if match is None:
-        raise AuditError(f"--release {version!r} is no version", "give a released version of vLLM, such as 0.33.0")
+        raise AuditError(f"--release {version!r} is not a version", "give a released version of vLLM, such as 0.33.0")
     releases = cache_root(cache) / "releases"
     target = releases / match.group(1)
     if _is_complete(target):

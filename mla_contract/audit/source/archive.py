@@ -14,7 +14,7 @@ ZIP_SUFFIXES = (".whl", ".zip")
 TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.bz2", ".tar.xz")
 
 _METADATA_NAMES = frozenset({"METADATA", "PKG-INFO"})
-_BROKEN_HELP = "the file is incomplete or no archive: download it again"
+_BROKEN_HELP = "the file is incomplete, or not an archive: download it again"
 
 
 def is_archive(path: Path) -> bool:
@@ -29,7 +29,7 @@ def read_archive(path: Path) -> tuple[dict[str, bytes], list[SourceProblem]]:
         Bytes by path inside the archive, and what was left out.
 
     Raises:
-        AuditError: The file is no archive, or is broken as a whole.
+        AuditError: The file is not an archive, or is broken as a whole.
     """
     try:
         return _read_zip(path) if path.name.endswith(ZIP_SUFFIXES) else _read_tar(path)

@@ -22,6 +22,7 @@ KEPT_VERDICTS = 50_000
 """How many verdicts about single files are kept."""
 
 Verdict = tuple[int, str] | None
+"""Line and reason of a file that cannot be parsed, or None for one that can."""
 
 
 def cache_root(override: Path | None = None) -> Path:

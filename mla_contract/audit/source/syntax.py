@@ -16,7 +16,7 @@ from threading import Event
 from typing import Any, Self
 
 from mla_contract.audit.source import AuditError, SourceProblem
-from mla_contract.audit.source.cache import VerdictCache
+from mla_contract.audit.source.cache import Verdict, VerdictCache
 from mla_contract.audit.source.tree import SourceFile
 
 BATCH_TIMEOUT = 120.0
@@ -29,9 +29,6 @@ _WORKER = Path(__file__).with_name("syntax_worker.py")
 _POLL_SECONDS = 0.1
 _DIED = "the parser process ended while it read this file"
 _SLOW = f"the parser took more than {BATCH_TIMEOUT:.0f} s"
-
-Verdict = tuple[int, str] | None
-"""Line and reason of a file that cannot be parsed, or None for one that can."""
 
 
 @dataclass(slots=True)
@@ -128,12 +125,6 @@ def start_syntax_check(files: Iterable[SourceFile], *, jobs: int = 2, cache: Ver
     size = sum(len(file.data) for file in pending)
     check.submit(pending, max(jobs, round(size / BATCH_BYTES)))
     return check
-
-
-def check_syntax(files: Iterable[SourceFile], *, jobs: int = 2) -> tuple[SourceProblem, ...]:
-    """Return the files that Python cannot parse."""
-    with start_syntax_check(files, jobs=jobs) as check:
-        return check.result()
 
 
 def _batches(files: Sequence[SourceFile], number: int) -> Iterator[Sequence[SourceFile]]:

@@ -141,7 +141,7 @@ def overlay(base: SourceTree, *plugins: SourceTree) -> SourceTree:
         if clash := sorted(files.keys() & plugin.files.keys()):
             raise AuditError(
                 f"{plugin.label}: {clash[0]} is also in {base.label}",
-                "give each package once: one named with --plugin is no part of the tree or of another plugin",
+                "give each package once: one named with --plugin must not be part of the tree or of another plugin",
             )
         files.update(plugin.files)
         problems.extend(plugin.problems)

@@ -13,10 +13,10 @@ from mla_contract.audit.finding import Severity
 from mla_contract.audit.source import SourceProblem
 
 MAX_BYTES = 16 * 2**20
-"""A larger file is no hand-written source."""
+"""A larger file is not written by hand, and would take gigabytes to parse."""
 
 MAX_DEPTH = 64
-"""Deeper directories are no packages that anyone imports."""
+"""Deeper directories are not packages that anyone imports."""
 
 SKIPPED_DIRECTORIES = frozenset({"__pycache__", "node_modules"})
 

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 
 import torch
 
-from mla_contract.adapters.fields import Capacity
+from mla_contract.adapters.capacity import Capacity
+from mla_contract.adapters.fault import SettingFault, int_faults, type_faults, validate_settings
+from mla_contract.adapters.indexer_chunks import LOGIT_BYTES
 from mla_contract.adapters.plan import PlanConfig
 from mla_contract.adapters.release import NEWEST
 from mla_contract.contract.schema.provider import IndexerCacheFormat
 from mla_contract.contract.step.facts import Facts
-from mla_contract.errors import InvalidContract
+
+_LEAST = {
+    "max_num_seqs": 1,
+    "max_num_batched_tokens": 1,
+    "max_model_len": 1,
+    "max_capture_size": 0,
+    "block_size": 1,
+    "topk_tokens": 1,
+    "next_n": 1,
+    "compress_ratio": 1,
+    "num_heads": 1,
+    "width": 1,
+    "value_width": 1,
+    "index_heads": 1,
+    "logits_bytes": LOGIT_BYTES,
+    "context_tokens": 0,
+    "max_split_per_batch": -1,
+}
+"""The least value of each setting that is an int."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +67,10 @@ class SparseConfig:
         persistent: Whether work of the attention kernel is planned ahead.
         max_split_per_batch: Budget of splits of that work; -1 for no bound.
         with_lse: Whether the attention kernel is asked for the LSE.
-        release: The vLLM release whose planning is wanted.
+        release: The vLLM release whose planning is wanted; for one that is not known, that of the nearest.
+
+    Raises:
+        InvalidConfig: With every setting that these backends cannot run with.
     """
 
     max_num_seqs: int
@@ -77,22 +101,35 @@ class SparseConfig:
     persistent: bool = False
     max_split_per_batch: int = -1
     with_lse: bool = False
-    release: str = NEWEST
+    release: str | None = NEWEST
 
     def __post_init__(self) -> None:
-        faults = {
-            "dense_prefill needs context_rows and context_tokens": (
-                self.dense_prefill and (self.context_rows is None or self.context_tokens < 1)
-            ),
-            f"indexer_rows must hold one request of max_model_len={self.max_model_len}": (
-                self.gather_rows < self.max_model_len
-            ),
-            f"compress_ratio={self.compress_ratio}: these backends read a key for each token": self.compress_ratio != 1,
-            f"next_n={self.next_n} exceeds max_num_batched_tokens": self.next_n > self.max_num_batched_tokens,
-        }
-        broken = [text for text, holds in faults.items() if holds]
-        if broken:
-            raise InvalidContract("SparseConfig: " + "; ".join(broken))
+        faults = int_faults(self, _LEAST, {"indexer_rows": 1, "context_rows": 1})
+        faults += type_faults(self, dict.fromkeys(("q_dtype", "kv_dtype", "out_dtype"), torch.dtype))
+        faults += type_faults(self, {"index_format": IndexerCacheFormat, "release": (str, type(None))})
+        validate_settings(faults)
+        validate_settings(self._contradictions())
+        # The planner checks its own settings, such as the workspace against the blocks: at start-up, not in a step.
+        _ = self.flat_plan, self.capacity
+
+    def _contradictions(self) -> list[SettingFault]:
+        """Return the settings that do not go with others."""
+        length, tokens, dense = self.max_model_len, self.max_num_batched_tokens, self.dense_prefill
+        rules = (
+            ("value_width", f"at most width={self.width}", self.value_width <= self.width),
+            ("softmax_scale", "a positive number", 0 < self.softmax_scale < inf),
+            ("indexer_rows", f"rows of one request of max_model_len={length}", self.gather_rows >= length),
+            ("compress_ratio", "1: these backends read a key for each token", self.compress_ratio == 1),
+            ("next_n", f"at most max_num_batched_tokens={tokens}", self.next_n <= tokens),
+            ("context_rows", "rows of a workspace, with dense_prefill", not dense or self.context_rows is not None),
+            ("context_tokens", "at least 1, with dense_prefill", not dense or self.context_tokens > 0),
+            ("max_split_per_batch", "at least 1, or -1 for no bound", self.max_split_per_batch != 0),
+        )
+        return [
+            SettingFault(f"SparseConfig.{name}", expected, getattr(self, name))
+            for name, expected, holds in rules
+            if not holds
+        ]
 
     @property
     def gather_rows(self) -> int:

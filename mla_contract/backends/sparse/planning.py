@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mla_contract.adapters.arrays import Int32Array
-from mla_contract.adapters.batch import BatchShape
+from mla_contract.adapters.batch import BatchOptions, BatchShape
 from mla_contract.adapters.plan import BatchPlan, plan_batch
 from mla_contract.errors import InvalidContract
 
@@ -55,7 +55,7 @@ def plan_of(batch: CommonBatch, config: SparseConfig, *, indexer: bool = True) -
 def _shape_of(batch: CommonBatch, start_loc: Int32Array, seq_lens: Int32Array) -> BatchShape:
     """Return the lengths of a batch; a request without a sequence is padding, whatever its query."""
     flags = None if batch.is_prefilling is None else host_array(batch.is_prefilling)
-    known = {"num_actual_tokens": batch.num_actual_tokens, "is_prefilling": flags}
+    known: BatchOptions = {"num_actual_tokens": batch.num_actual_tokens, "is_prefilling": flags}
     if len(seq_lens) and seq_lens[-1] == 0:
         return BatchShape.of(np.diff(start_loc) * (seq_lens > 0), seq_lens, **known)
     return BatchShape.from_start_loc(start_loc, seq_lens, **known)

@@ -51,7 +51,7 @@ def sparse_config(vllm_config: Any, *, shuffled: bool, block_size: int | None = 
         out_dtype=dtype,
         index_heads=text.index_n_heads,
         index_format=_index_format(text.index_head_dim, block_size, shuffled),
-        release=installed_release() or SparseConfig.release,
+        release=installed_release(),
     )
     work = WorkConfig(
         num_rows=config.token_rows, num_heads=config.num_heads, q_dtype=config.q_dtype, kv_dtype=config.kv_dtype

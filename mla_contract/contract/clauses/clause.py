@@ -11,11 +11,12 @@ from mla_contract.contract.violation import Violation
 from mla_contract.errors import InvalidContract
 
 if TYPE_CHECKING:
+    from mla_contract.contract.clauses.need import Need
     from mla_contract.contract.step.context import StepContext
 
 
 class Level(StrEnum):
-    """What a clause may read."""
+    """The depth of a check: what a clause may read."""
 
     STRUCTURAL = "structural"
     """Host integers, shapes, dtypes, strides and host copies; never synchronises."""
@@ -35,33 +36,9 @@ class Breach:
     help: str = ""
 
 
-class NotApplicable(tuple[Breach, ...]):
-    """An empty result that says why the clause could not be decided."""
-
-    __slots__ = ()
-    _reasons: dict[int, str] = {}
-
-    @property
-    def reason(self) -> str:
-        """What was lacking."""
-        return self._reasons[id(self)]
-
-
 Found = tuple[Breach, ...]
 FINE: Found = ()
 """The result of a check that holds."""
-
-_LACKING: dict[str, NotApplicable] = {}
-
-
-def lacks(what: str) -> NotApplicable:
-    """Return the result "does not apply: ``what`` is not known"; one object for each text."""
-    known = _LACKING.get(what)
-    if known is None:
-        known = _LACKING[what] = NotApplicable()
-        NotApplicable._reasons[id(known)] = what
-    return known
-
 
 Probe = Callable[["StepContext"], Found]
 
@@ -74,9 +51,9 @@ class Clause:
         id: Stable code.
         name: The check's name without its prefix.
         family: The object it is about: the module's name.
-        invariant: Its id in the project's list of invariants.
         sentence: The invariant, in one sentence.
         level: What it may read.
+        needs: What must be known before it can be decided; the probe reads it without asking again.
         incident: Public cases.
         example: The smallest batch that breaks it, as text.
         help: What to do.
@@ -86,37 +63,41 @@ class Clause:
     id: str
     name: str
     family: str
-    invariant: str
     sentence: str
     level: Level
+    needs: tuple[Need, ...]
     incident: tuple[str, ...]
     example: str
     help: str
     probe: Probe
 
-    def check(self, subject: StepContext) -> tuple[Violation, ...]:
-        """Return every breach of this clause; never raises."""
-        return self.outcome(subject)[0]
-
-    def outcome(self, subject: StepContext) -> tuple[tuple[Violation, ...], str | None]:
-        """Return the breaches, and why the clause does not apply (None when it does); never raises."""
+    def lacks(self, step: StepContext) -> str | None:
+        """Return what a step does not say that this clause needs, or None; never raises."""
         try:
-            found = self.probe(subject)
+            return next((lacking.text for need in self.needs if (lacking := need.first_unmet(step))), None)
+        except Exception as error:  # noqa: BLE001 - the records are foreign; what cannot be read is not known
+            return f"undecidable: {type(error).__name__}"
+
+    def check(self, step: StepContext) -> tuple[Violation, ...]:
+        """Return every breach of this clause; never raises."""
+        return self.outcome(step)[0]
+
+    def outcome(self, step: StepContext) -> tuple[tuple[Violation, ...], str | None]:
+        """Return the breaches, and why the clause does not apply (None when it does); never raises."""
+        reason = self.lacks(step)
+        if reason is not None:
+            return (), reason
+        try:
+            found = self.probe(step)
         except Exception as error:  # noqa: BLE001 - the records are foreign; what cannot be read cannot be decided
             return (), f"undecidable: {type(error).__name__}"
-        if isinstance(found, NotApplicable):
-            return (), found.reason
-        return tuple(self._violation(breach) for breach in found), None
+        return self.violations(found), None
 
-    def _violation(self, breach: Breach) -> Violation:
-        return Violation(
-            self.id,
-            breach.path,
-            breach.message,
-            breach.expected,
-            breach.got,
-            dict(breach.axes),
-            breach.help or self.help,
+    def violations(self, found: Found) -> tuple[Violation, ...]:
+        """Return breaches under this clause's id."""
+        return tuple(
+            Violation(self.id, one.path, one.message, one.expected, one.got, dict(one.axes), one.help or self.help)
+            for one in found
         )
 
 
@@ -128,11 +109,11 @@ def clause(
     code: str,
     sentence: str,
     *,
-    level: str = "structural",
-    invariant: str,
+    needs: tuple[Need, ...],
     incident: str,
     example: str,
     help: str,
+    level: str = "structural",
 ) -> Callable[[Probe], Callable[[Any], tuple[Violation, ...]]]:
     """Register the decorated check as a clause, and return the check that never raises.
 
@@ -145,8 +126,7 @@ def clause(
             raise InvalidContract(f"clause {code} is stated twice")
         family = probe.__module__.rpartition(".")[2]
         name = probe.__name__.removeprefix("check_")
-        cases = tuple(incident.split())
-        made = Clause(code, name, family, invariant, sentence, Level(level), cases, example, help, probe)
+        made = Clause(code, name, family, sentence, Level(level), needs, tuple(incident.split()), example, help, probe)
         CLAUSES[code] = made
         return made.check
 

@@ -7,47 +7,49 @@ from types import MappingProxyType
 
 import numpy as np
 
-from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
+from mla_contract.contract.clauses.need import ANY_DECODE, BATCH, COUNTS, DECODE, DECODES, Need, fact
 from mla_contract.contract.clauses.prefill import compare_tables
 from mla_contract.contract.step.context import Ints, StepContext, largest
 from mla_contract.contract.step.host import host_ints
 
+TOTAL_LENS = Need(
+    "metadata.decode.dcp_tot_seq_lens",
+    lambda step: getattr(step.decode, "dcp_tot_seq_lens", None) is not None,
+    of=ANY_DECODE,
+)
+
+
 _NO_AXES: Mapping[str, int] = MappingProxyType({})
 
 
-def _dense(subject: StepContext) -> bool:
-    return subject.is_mla and subject.decode is not None and subject.num_decodes is not None
-
-
-def _token_lens(subject: StepContext, rows: int) -> Ints:
+def _token_lens(step: StepContext, rows: int) -> Ints:
     """Return the cache length that each decode token sees; 0 on rows behind the live tokens."""
-    decodes = subject.num_decodes or 0
-    lens, queries = subject.seq_lens[:decodes], subject.device_query_lens[:decodes]
+    decodes = step.num_decodes or 0
+    lens, queries = step.seq_lens[:decodes], step.device_query_lens[:decodes]
     owner = np.repeat(np.arange(decodes), queries)
-    offset = np.arange(len(owner)) - subject.device_start_loc[owner]
+    offset = np.arange(len(owner)) - step.device_start_loc[owner]
     expanded = np.maximum(lens[owner] - queries[owner] + offset + 1, 0)
     return np.concatenate([expanded, np.zeros(max(rows - len(owner), 0), np.int64)])[:rows]
 
 
-def rows_are_ambiguous(subject: StepContext, rows: int) -> bool:
+def rows_are_ambiguous(step: StepContext, rows: int) -> bool:
     """Return whether rows may be requests or tokens: the counts are equal by padding, though a query has many."""
-    decodes = subject.num_decodes
-    if decodes is None or not rows == decodes == subject.num_decode_tokens:
+    decodes = step.num_decodes
+    if not rows == decodes == step.num_decode_tokens:
         return False
-    return largest(subject.device_query_lens[:decodes]) > 1
+    return largest(step.device_query_lens[:decodes]) > 1
 
 
-def row_readings(subject: StepContext, rows: int) -> tuple[Ints, ...]:
+def row_readings(step: StepContext, rows: int) -> tuple[Ints, ...]:
     """Return each legal array of the rows' global cache lengths; none where the counts are not known.
 
     Rows are requests where they are as many as the decodes, else tokens; and both where the counts do not tell which.
     """
-    decodes, tokens = subject.num_decodes, subject.num_decode_tokens
-    if decodes is None or tokens is None:
-        return ()
-    readings = [subject.seq_lens[:decodes]] if rows == decodes else []
-    if not readings or rows_are_ambiguous(subject, rows):
-        readings.append(_token_lens(subject, rows))
+    decodes = step.num_decodes
+    readings = [step.seq_lens[:decodes]] if rows == decodes else []
+    if not readings or rows_are_ambiguous(step, rows):
+        readings.append(_token_lens(step, rows))
     return tuple(readings)
 
 
@@ -55,8 +57,6 @@ def compare_rows(
     path: str, message: str, got: Ints, readings: Sequence[Ints], axes: Mapping[str, int] = _NO_AXES
 ) -> Found:
     """Return the first breach of the reading that differs least; rows may have columns, one for each token."""
-    if not readings:
-        return lacks("metadata counts")
     wanted = np.broadcast_to(min(readings, key=lambda one: int(np.count_nonzero(got != one))), got.shape)
     wrong = np.argwhere(got != wanted)
     if not len(wrong):
@@ -69,48 +69,44 @@ def compare_rows(
 @clause(
     "MLA331",
     "A decode record has a row for each decode, or for each decode token; its lengths are dense.",
-    invariant="D1",
+    needs=(DECODE,),
     incident="vllm#40987 vllm#48659",
     example="ND=3, decode.seq_lens of 2",
     help="slice every array of the record by the same count",
 )
-def check_decode_rows(subject: StepContext) -> Found:
+def check_decode_rows(step: StepContext) -> Found:
     """Check the rows of the decode record."""
-    if not _dense(subject):
-        return lacks("metadata.decode")
-    allowed = (subject.num_decodes, subject.num_decode_tokens)
-    axes = {"num_decodes": subject.num_decodes or 0, "num_decode_tokens": subject.num_decode_tokens or 0}
+    allowed = (step.num_decodes, step.num_decode_tokens)
+    axes = {"num_decodes": step.num_decodes or 0, "num_decode_tokens": step.num_decode_tokens or 0}
     wanted = " or ".join(str(rows) for rows in dict.fromkeys(allowed))
     found = []
     for name in ("block_table", "seq_lens", "dcp_tot_seq_lens"):
-        array = getattr(subject.decode, name, None)
+        array = getattr(step.decode, name, None)
         if array is not None and array.shape[0] not in allowed:
-            path = f"{subject.name}.decode.{name}"
+            path = f"{step.name}.decode.{name}"
             found.append(Breach(path, "rows are neither decodes nor decode tokens", wanted, str(array.shape[0]), axes))
-    if not subject.decode.seq_lens.is_contiguous():
-        got = f"strides {tuple(subject.decode.seq_lens.stride())}"
-        found.append(Breach(f"{subject.name}.decode.seq_lens", "lengths are strided", "contiguous", got))
+    if not step.decode.seq_lens.is_contiguous():
+        got = f"strides {tuple(step.decode.seq_lens.stride())}"
+        found.append(Breach(f"{step.name}.decode.seq_lens", "lengths are strided", "contiguous", got))
     return tuple(found)
 
 
 @clause(
     "MLA332",
     "Schedule arrays are built for the rows of the padded batch: split offsets have one entry more than rows.",
-    invariant="D6",
+    needs=(ANY_DECODE,),
     incident="vllm#21691 vllm#23789 vllm#28579 sglang#34443 FlashMLA#3",
     example="B=3 in bucket 4: num_splits has 4 entries, needs 5",
     help="pad before building the schedule",
 )
-def check_schedule_rows(subject: StepContext) -> Found:
+def check_schedule_rows(step: StepContext) -> Found:
     """Check ``num_splits``, where a record has it, and the schedule buffer."""
-    if subject.decode is None:
-        return lacks("metadata.decode")
-    splits = getattr(subject.decode, "num_splits", None)
-    rows = subject.decode.block_table.shape[0]
-    path = f"{subject.name}.decode"
+    splits = getattr(step.decode, "num_splits", None)
+    rows = step.decode.block_table.shape[0]
+    path = f"{step.name}.decode"
     if splits is not None and splits.shape[0] != rows + 1:
         return (Breach(f"{path}.num_splits", "not built for the padded rows", f"{rows + 1}", str(splits.shape[0])),)
-    capacity, schedule = subject.facts.schedule_rows, getattr(subject.decode, "schedule_metadata", None)
+    capacity, schedule = step.facts.schedule_rows, getattr(step.decode, "schedule_metadata", None)
     if capacity is not None and schedule is not None and schedule.shape[0] > capacity:
         got = str(schedule.shape[0])
         return (Breach(f"{path}.schedule_metadata", "larger than its buffer", f"at most {capacity}", got),)
@@ -121,59 +117,66 @@ def check_schedule_rows(subject: StepContext) -> Found:
     "MLA333",
     "Decode lengths are the cache lengths of their rows: exactly 0 on padding, local under DCP.",
     level="values",
-    invariant="D2",
+    needs=(
+        DECODE,
+        BATCH,
+        COUNTS,
+    ),
     incident="vllm#51593 vllm#45227 vllm#38416",
     example="s=[9,0], decode.seq_lens=[9,-1]",
     help="expand per token first, clamp at 0, localise last",
 )
-def check_decode_values(subject: StepContext) -> Found:
+def check_decode_values(step: StepContext) -> Found:
     """Check the lengths of the decode record."""
-    if not _dense(subject) or subject.batch is None:
-        return lacks("metadata.decode")
-    got = host_ints(subject.decode.seq_lens)
-    readings = [subject.facts.local_lens(lens) for lens in row_readings(subject, len(got))]
-    return compare_rows(f"{subject.name}.decode.seq_lens", "not the row's cache length", got, readings)
+    got = host_ints(step.decode.seq_lens)
+    readings = [step.facts.local_lens(lens) for lens in row_readings(step, len(got))]
+    return compare_rows(f"{step.name}.decode.seq_lens", "not the row's cache length", got, readings)
 
 
 @clause(
     "MLA334",
     "Total decode lengths are global: taken before localisation.",
     level="values",
-    invariant="D7",
+    needs=(
+        BATCH,
+        COUNTS,
+        TOTAL_LENS,
+    ),
     incident="vllm#28990",
     example="dcp 2, s=[9]: total 5 instead of 9",
     help="keep the global lengths before seq_lens is replaced",
 )
-def check_total_lens(subject: StepContext) -> Found:
+def check_total_lens(step: StepContext) -> Found:
     """Check the lengths over all ranks."""
-    total = getattr(subject.decode, "dcp_tot_seq_lens", None)
-    if total is None or subject.batch is None:
-        return lacks("metadata.decode.dcp_tot_seq_lens")
+    total = getattr(step.decode, "dcp_tot_seq_lens", None)
     got = host_ints(total)
-    path = f"{subject.name}.decode.dcp_tot_seq_lens"
-    return compare_rows(path, "total is not the global length", got, row_readings(subject, len(got)))
+    path = f"{step.name}.decode.dcp_tot_seq_lens"
+    return compare_rows(path, "total is not the global length", got, row_readings(step, len(got)))
 
 
 @clause(
     "MLA335",
     "The decode record's block table holds the rows of its requests.",
     level="values",
-    invariant="D1",
+    needs=(
+        ANY_DECODE,
+        BATCH,
+        DECODES,
+        fact("kernel_block_size"),
+    ),
     incident="vllm#48659",
     example="rows of another micro-batch",
     help="slice, or repeat by query length, the batch's table",
 )
-def check_decode_table(subject: StepContext) -> Found:
+def check_decode_table(step: StepContext) -> Found:
     """Check the rows of the decode table on live columns."""
-    size = subject.facts.kernel_block_size
-    if subject.decode is None or subject.batch is None or size is None or subject.num_decodes is None:
-        return lacks("metadata.decode and facts.kernel_block_size")
-    own = host_ints(subject.decode.block_table)
-    table, lens = host_ints(subject.batch.block_table_tensor), subject.seq_lens
-    requests = np.arange(subject.num_decodes)
-    readings = [requests] if len(own) == subject.num_decodes else []
-    if not readings or rows_are_ambiguous(subject, len(own)):
-        readings.append(np.repeat(requests, subject.device_query_lens[: subject.num_decodes]))
-    path, span = f"{subject.name}.decode.block_table", size * subject.facts.dcp_size
+    size = step.known.kernel_block_size
+    own = host_ints(step.decode.block_table)
+    table, lens = host_ints(step.batch.block_table_tensor), step.seq_lens
+    requests = np.arange(step.num_decodes)
+    readings = [requests] if len(own) == step.num_decodes else []
+    if not readings or rows_are_ambiguous(step, len(own)):
+        readings.append(np.repeat(requests, step.device_query_lens[: step.num_decodes]))
+    path, span = f"{step.name}.decode.block_table", size * step.facts.dcp_size
     found = [compare_tables(path, own[: len(rows)], table[rows], lens[rows], span) for rows in readings]
     return FINE if FINE in found else found[0]

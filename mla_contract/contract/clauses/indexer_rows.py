@@ -4,63 +4,72 @@ from __future__ import annotations
 
 import numpy as np
 
-from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
+from mla_contract.contract.clauses.need import BATCH, COUNTS, GLOBAL_LENS, INDEXER, INDEXER_DECODE, Need
 from mla_contract.contract.step.context import Ints, StepContext
 from mla_contract.contract.step.host import host_ints
+
+DECODE_ROWS = Need(
+    "rows that are decodes or decode tokens",
+    lambda step: (
+        hasattr(step.decode, "decode_lens")
+        and step.decode.decode_lens.shape[0] in (step.num_decodes, step.num_decode_tokens)
+    ),
+    of=INDEXER_DECODE,
+)
 
 
 @clause(
     "MLA351",
     "The indexer's sequence lengths have a row for each decode and each prefill.",
-    invariant="I1",
+    needs=(
+        INDEXER,
+        COUNTS,
+    ),
     incident="vllm#35690 vllm#39542",
     example="ND=2, NP=3, seq_lens of 4",
     help="take the lengths of this batch, sliced by its requests",
 )
-def check_indexer_seq_rows(subject: StepContext) -> Found:
+def check_indexer_seq_rows(step: StepContext) -> Found:
     """Check the rows of ``seq_lens``."""
-    decodes, prefills = subject.num_decodes, subject.num_prefills
-    if not subject.is_indexer or decodes is None or prefills is None:
-        return lacks("indexer metadata")
-    rows = subject.metadata.seq_lens.shape[0]
+    decodes, prefills = step.num_decodes, step.num_prefills
+    rows = step.metadata.seq_lens.shape[0]
     if rows == decodes + prefills:
         return FINE
     axes = {"num_decodes": decodes, "num_prefills": prefills}
-    path = f"{subject.name}.seq_lens"
+    path = f"{step.name}.seq_lens"
     return (Breach(path, "rows are not the requests", str(decodes + prefills), str(rows), axes),)
 
 
 @clause(
     "MLA352",
     "The indexer's global decode lengths have the rows of its local ones.",
-    invariant="D7",
+    needs=(
+        INDEXER_DECODE,
+        GLOBAL_LENS,
+    ),
     incident="vllm#36723",
     example="dcp 2, decode.seq_lens of 3 rows, global_seq_lens of 2",
     help="slice both by the same count",
 )
-def check_global_rows(subject: StepContext) -> Found:
+def check_global_rows(step: StepContext) -> Found:
     """Check the rows of ``global_seq_lens``."""
-    stated = getattr(subject.decode, "global_seq_lens", None)
-    if not subject.is_indexer or stated is None:
-        return lacks("indexer metadata.decode.global_seq_lens")
-    wanted, got = subject.decode.seq_lens.shape[0], stated.shape[0]
+    wanted, got = step.decode.seq_lens.shape[0], step.decode.global_seq_lens.shape[0]
     if got == wanted:
         return FINE
-    path = f"{subject.name}.decode.global_seq_lens"
+    path = f"{step.name}.decode.global_seq_lens"
     return (Breach(path, "rows differ from the local lengths'", str(wanted), str(got)),)
 
 
-def _readings(subject: StepContext, rows: int) -> tuple[tuple[Ints, Ints], ...]:
+def _readings(step: StepContext, rows: int) -> tuple[tuple[Ints, Ints], ...]:
     """Return what each row's length may be, at least and at most: by request, and by token as ones on live tokens.
 
     A request without a cache is padding: its rows keep the length that the offsets give them, or have none.
 
     Source: vLLM 0.32.0 v1/attention/backends/mla/indexer.py, _prepare_decode_tensors, keeps it; the planner has none.
     """
-    decodes, tokens = subject.num_decodes, subject.num_decode_tokens
-    if decodes is None or tokens is None:
-        return ()
-    queries, live = subject.device_query_lens[:decodes], subject.seq_lens[:decodes] > 0
+    decodes, tokens = step.num_decodes, step.num_decode_tokens
+    queries, live = step.device_query_lens[:decodes], step.seq_lens[:decodes] > 0
     found = [(np.where(live, queries, 0), queries)] if rows == len(queries) else []
     if rows == tokens:
         ones = np.repeat(live, queries)[:rows].astype(np.int64)
@@ -72,25 +81,26 @@ def _readings(subject: StepContext, rows: int) -> tuple[tuple[Ints, Ints], ...]:
     "MLA353",
     "The lengths of the indexer's decode rows are the queries' lengths, or 1 on live rows where a row is a token.",
     level="values",
-    invariant="D4",
+    needs=(
+        INDEXER_DECODE,
+        BATCH,
+        COUNTS,
+        DECODE_ROWS,
+    ),
     incident="vllm#39277 vllm#39542",
     example="q=[2,2], decode_lens=[2,1]",
     help="take lengths from offsets of this step",
 )
-def check_decode_lens(subject: StepContext) -> Found:
+def check_decode_lens(step: StepContext) -> Found:
     """Check ``decode_lens`` by request or by token; the tail behind live tokens is MLA347's."""
-    if not subject.is_indexer or subject.decode is None or subject.batch is None:
-        return lacks("indexer metadata.decode and batch")
-    got = host_ints(subject.decode.decode_lens)
-    readings = _readings(subject, len(got))
-    if not readings:
-        return lacks("rows that are decodes or decode tokens")
+    got = host_ints(step.decode.decode_lens)
+    readings = _readings(step, len(got))
     if any(not len(_wrong(got, least, most)) for least, most in readings):
         return FINE
     least, most = readings[0]
     row = int(_wrong(got, least, most)[0])
-    path = f"{subject.name}.decode.decode_lens"
-    axes = {"num_decodes": subject.num_decodes or 0, "num_decode_tokens": subject.num_decode_tokens or 0}
+    path = f"{step.name}.decode.decode_lens"
+    axes = {"num_decodes": step.num_decodes or 0, "num_decode_tokens": step.num_decode_tokens or 0}
     return (Breach(path, "not the query tokens of the row", f"{most[row]} at row {row}", str(got[row]), axes),)
 
 

@@ -4,56 +4,57 @@ from __future__ import annotations
 
 import numpy as np
 
-from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
+from mla_contract.contract.clauses.need import BATCH, PCP, START_LOC, UPPER_LENS, WHOLE_QUERIES, Need, fact
+from mla_contract.contract.clauses.owners import equal
 from mla_contract.contract.step.context import StepContext, largest, smallest
 from mla_contract.contract.step.host import host, host_ints
+
+POSITIONS = Need("batch.positions", lambda step: getattr(step.batch, "positions", None) is not None)
 
 
 @clause(
     "MLA211",
     "Host and device query offsets are equal, unless the backend declares that only their totals are.",
     level="values",
-    invariant="C2",
+    needs=(START_LOC,),
     incident="sglang#15429",
     example="extend lens cpu=[4,4], device=[2,3]",
     help="copy the offsets after the last change of the host array",
 )
-def check_copies_agree(subject: StepContext) -> Found:
+def check_copies_agree(step: StepContext) -> Found:
     """Check the two copies of the query offsets."""
-    if subject.batch is None or subject.start_loc is None:
-        return lacks("batch.query_start_loc_cpu")
-    device, copy = subject.device_start_loc, subject.start_loc
-    path = f"{subject.batch_name}.query_start_loc"
-    if not subject.facts.device_lens_differ:
-        if np.array_equal(device, copy):
+    device, copy = step.device_start_loc, step.start_loc
+    path = f"{step.batch_name}.query_start_loc"
+    if not step.facts.device_lens_differ:
+        if equal(device, copy):
             return FINE
         row = int(np.argmax(device != copy))
         return (Breach(path, "differs from its host copy", f"{copy[row]} at entry {row}", str(device[row])),)
     if device[-1] != copy[-1]:
         return (Breach(path, "total differs from that of the host copy", str(copy[-1]), str(device[-1])),)
     longest = int(np.diff(device).max(initial=0))
-    if longest <= subject.batch.max_query_len:
+    if longest <= step.batch.max_query_len:
         return FINE
-    got = str(subject.batch.max_query_len)
-    return (Breach(f"{subject.batch_name}.max_query_len", "a device query is longer", f"at least {longest}", got),)
+    got = str(step.batch.max_query_len)
+    return (Breach(f"{step.batch_name}.max_query_len", "a device query is longer", f"at least {longest}", got),)
 
 
 @clause(
     "MLA212",
     "Device lengths: a live request has 1 <= query <= sequence, a padding request has sequence 0.",
     level="values",
-    invariant="C3",
+    needs=(
+        BATCH,
+        WHOLE_QUERIES,
+    ),
     incident="vllm#51593 ATOM#2044",
     example="q=[1,0], s=[9,7]",
     help="zero the tail of seq_lens at every step",
 )
-def check_device_lens(subject: StepContext) -> Found:
+def check_device_lens(step: StepContext) -> Found:
     """Check sequence lengths against query lengths on the device."""
-    if subject.batch is None:
-        return lacks("batch")
-    if subject.facts.pcp_size > 1:
-        return lacks("whole queries: prefill context parallelism shards them")
-    lens, queries = subject.seq_lens, subject.device_query_lens
+    lens, queries = step.seq_lens, step.device_query_lens
     if smallest(queries) > 0 and smallest(lens - queries) >= 0:
         return FINE
     stale = (lens < 0) | ((queries == 0) & (lens != 0)) | ((lens > 0) & (lens < queries))
@@ -62,54 +63,50 @@ def check_device_lens(subject: StepContext) -> Found:
     row = int(np.argmax(stale))
     wanted = "0 for a padding request" if queries[row] == 0 else f"0, or at least {queries[row]}"
     got = f"{lens[row]} for request {row} with {queries[row]} query tokens"
-    return (Breach(f"{subject.batch_name}.seq_lens", "length does not fit the query", wanted, got),)
+    return (Breach(f"{step.batch_name}.seq_lens", "length does not fit the query", wanted, got),)
 
 
 @clause(
     "MLA213",
     "max_seq_len bounds every sequence.",
     level="values",
-    invariant="C4",
+    needs=(BATCH,),
     incident="vllm#43991",
     example="s=[10], max_seq_len=8",
     help="take the maximum after the last change of the lengths",
 )
-def check_max_seq_len_bounds(subject: StepContext) -> Found:
+def check_max_seq_len_bounds(step: StepContext) -> Found:
     """Check the stated longest sequence against the device."""
-    if subject.batch is None:
-        return lacks("batch")
-    longest = largest(subject.seq_lens)
-    if longest <= subject.batch.max_seq_len:
+    longest = largest(step.seq_lens)
+    if longest <= step.batch.max_seq_len:
         return FINE
-    path = f"{subject.batch_name}.max_seq_len"
-    return (Breach(path, "a sequence is longer", f"at least {longest}", str(subject.batch.max_seq_len)),)
+    path = f"{step.batch_name}.max_seq_len"
+    return (Breach(path, "a sequence is longer", f"at least {longest}", str(step.batch.max_seq_len)),)
 
 
 @clause(
     "MLA214",
     "Host bounds cover the device lengths, are exact on prefills and 0 on padding.",
     level="values",
-    invariant="C8",
+    needs=(UPPER_LENS,),
     incident="vllm#44492",
     example="s=[9,5], bound=[9,4]",
     help="refresh the bound together with seq_lens",
 )
-def check_upper_bounds_lens(subject: StepContext) -> Found:
+def check_upper_bounds_lens(step: StepContext) -> Found:
     """Check the host bound against the device lengths."""
-    upper = subject.upper_lens
-    if upper is None:
-        return lacks("batch.seq_lens_cpu_upper_bound")
-    lens = subject.seq_lens
-    if np.array_equal(upper, lens):
+    upper = step.upper_lens
+    lens = step.seq_lens
+    if equal(upper, lens):
         return FINE
-    path = f"{subject.batch_name}.seq_lens_cpu_upper_bound"
+    path = f"{step.batch_name}.seq_lens_cpu_upper_bound"
     low = np.flatnonzero(upper < lens)
     if len(low):
         row = int(low[0])
         return (Breach(path, "bound is below the length", f"at least {lens[row]} for request {row}", str(upper[row])),)
-    exact = subject.device_query_lens == 0
-    if subject.is_prefilling is not None:
-        exact = exact | subject.is_prefilling
+    exact = step.device_query_lens == 0
+    if step.is_prefilling is not None:
+        exact = exact | step.is_prefilling
     loose = np.flatnonzero(exact & (upper != lens))
     if not len(loose):
         return FINE
@@ -121,32 +118,33 @@ def check_upper_bounds_lens(subject: StepContext) -> Found:
     "MLA215",
     "A dummy step stores nothing and sees no position of an earlier step.",
     level="values",
-    invariant="C12",
+    needs=(
+        BATCH,
+        fact("dummy"),
+    ),
     incident="vllm-ascend#17170 ATOM#2044",
     example="dummy s=[1], positions=[116], or live slots",
     help="reset slots to -1 and positions to 0 in the dummy batch",
 )
-def check_dummy_step(subject: StepContext) -> Found:
+def check_dummy_step(step: StepContext) -> Found:
     """Check slots and positions of a dummy batch."""
-    if subject.facts.dummy is None or subject.batch is None:
-        return lacks("facts.dummy")
-    if not subject.facts.dummy:
+    if not step.facts.dummy:
         return FINE
-    name = subject.batch_name
-    slots = subject.slots
+    name = step.batch_name
+    slots = step.slots
     if (slots >= 0).any():
         token = int(np.argmax(slots >= 0))
         return (Breach(f"{name}.slot_mapping", "a dummy step stores", "-1 throughout", f"{slots[token]} at {token}"),)
-    if subject.batch.positions is None:
+    if step.batch.positions is None:
         return FINE
-    positions = host_ints(subject.batch.positions)
-    owner = np.repeat(np.arange(len(subject.seq_lens)), subject.device_query_lens)
-    late = positions[: len(owner)] >= np.maximum(subject.seq_lens[owner], 1)
+    positions = host_ints(step.batch.positions)
+    owner = np.repeat(np.arange(len(step.seq_lens)), step.device_query_lens)
+    late = positions[: len(owner)] >= np.maximum(step.seq_lens[owner], 1)
     if not late.any():
         return FINE
     token = int(np.argmax(late))
     got = f"{positions[token]} at token {token}"
-    wanted = f"below {max(int(subject.seq_lens[owner[token]]), 1)}"
+    wanted = f"below {max(int(step.seq_lens[owner[token]]), 1)}"
     return (Breach(f"{name}.positions", "a dummy token sees positions of an earlier step", wanted, got),)
 
 
@@ -154,19 +152,21 @@ def check_dummy_step(subject: StepContext) -> Found:
     "MLA216",
     "Under round-robin prefill context parallelism a local row stands at its global position.",
     level="values",
-    invariant="H1",
+    needs=(
+        BATCH,
+        PCP,
+        POSITIONS,
+    ),
     incident="sglang#27276",
     example="cp 2, rank 0 rows {0,2,4}: position of local row 1 is 2, not 1",
     help="compute positions from (rank, row), not from the local offset",
 )
-def check_round_robin_positions(subject: StepContext) -> Found:
+def check_round_robin_positions(step: StepContext) -> Found:
     """Check that consecutive local rows are as many positions apart as there are ranks."""
-    size = subject.facts.pcp_size
-    positions = getattr(subject.batch, "positions", None)
-    if size <= 1 or positions is None:
-        return lacks("facts.pcp_size and batch.positions")
+    size = step.facts.pcp_size
+    positions = getattr(step.batch, "positions", None)
     values = host(positions)
-    owner = np.repeat(np.arange(len(subject.seq_lens)), subject.device_query_lens)
+    owner = np.repeat(np.arange(len(step.seq_lens)), step.device_query_lens)
     if len(values) < 2 or len(owner) < 2:
         return FINE
     wrong = (np.diff(values[: len(owner)]) != size) & (owner[1:] == owner[:-1])
@@ -174,4 +174,4 @@ def check_round_robin_positions(subject: StepContext) -> Found:
         return FINE
     token = int(np.argmax(wrong)) + 1
     wanted = f"{values[token - 1] + size} at local row {token}"
-    return (Breach(f"{subject.batch_name}.positions", "position is not the global one", wanted, str(values[token])),)
+    return (Breach(f"{step.batch_name}.positions", "position is not the global one", wanted, str(values[token])),)

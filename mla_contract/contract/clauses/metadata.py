@@ -4,57 +4,88 @@ from __future__ import annotations
 
 from typing import Any
 
-from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
+from mla_contract.contract.clauses.need import (
+    BATCH,
+    COUNTS,
+    DECODES,
+    MLA,
+    RECORD,
+    SPARSE,
+    SPLIT,
+    START_LOC,
+    Need,
+    traced,
+)
 from mla_contract.contract.step.context import StepContext, largest
 from mla_contract.contract.step.trace import addresses_of
+
+DECODE_MEMBER = Need("metadata.decode as a member", lambda step: hasattr(step.metadata, "decode"), of=MLA)
+STATED_PREFILL_MAX = Need(
+    "metadata.prefill_max_seq_len",
+    lambda step: type(getattr(step.metadata, "prefill_max_seq_len", None)) is int,
+    of=SPARSE,
+)
+STATED_DECODE_MAX = Need(
+    "metadata.decode_max_query_len", lambda step: type(getattr(step.metadata, "decode_max_query_len", None)) is int
+)
+LONGEST_PREFILL = Need(
+    "a prefill record and batch.seq_lens_cpu_upper_bound where there are prefills",
+    lambda step: (
+        not step.num_prefills
+        or (step.prefill is not None and step.upper_lens is not None and (step.num_decodes or 0) < len(step.upper_lens))
+    ),
+)
 
 
 @clause(
     "MLA241",
     "A decode record is there exactly when there are decodes, a prefill record only when there are prefills.",
-    invariant="M2",
+    needs=(
+        MLA,
+        COUNTS,
+        DECODE_MEMBER,
+    ),
     incident="vllm#14009 vllm#55757",
     example="dense, ND=2, decode=None",
     help="build each nested record from the counts, not from a flag",
 )
-def check_records_present(subject: StepContext) -> Found:
+def check_records_present(step: StepContext) -> Found:
     """Check the nested records of MLA metadata; sparse records may describe tokens themselves."""
-    decodes, prefills = subject.num_decodes, subject.num_prefills
-    if not subject.is_mla or decodes is None or prefills is None or not hasattr(subject.metadata, "decode"):
-        return lacks("MLA metadata")
-    if not prefills and subject.prefill is not None:
-        return (Breach(f"{subject.name}.prefill", "a prefill record without prefills", "None", "a record"),)
-    if not decodes and subject.decode is not None:
-        return (Breach(f"{subject.name}.decode", "a decode record without decodes", "None", "a record"),)
-    if subject.is_sparse:
+    decodes, prefills = step.num_decodes, step.num_prefills
+    if not prefills and step.prefill is not None:
+        return (Breach(f"{step.name}.prefill", "a prefill record without prefills", "None", "a record"),)
+    if not decodes and step.decode is not None:
+        return (Breach(f"{step.name}.decode", "a decode record without decodes", "None", "a record"),)
+    if step.is_sparse:
         return FINE
-    if decodes and subject.decode is None:
-        return (Breach(f"{subject.name}.decode", "decodes without a record", f"a record of {decodes}", "None"),)
-    dense = subject.declaration is None or subject.declaration.dense_prefill
-    if prefills and dense and subject.prefill is None:
-        return (Breach(f"{subject.name}.prefill", "prefills without a record", f"a record of {prefills}", "None"),)
+    if decodes and step.decode is None:
+        return (Breach(f"{step.name}.decode", "decodes without a record", f"a record of {decodes}", "None"),)
+    dense = step.declaration is None or step.declaration.dense_prefill
+    if prefills and dense and step.prefill is None:
+        return (Breach(f"{step.name}.prefill", "prefills without a record", f"a record of {prefills}", "None"),)
     return FINE
 
 
 @clause(
     "MLA242",
     "prefill_max_seq_len is the longest prefill sequence where a prefill record is built, and 0 without prefills.",
-    invariant="M11",
+    needs=(
+        SPARSE,
+        STATED_PREFILL_MAX,
+        LONGEST_PREFILL,
+    ),
     incident="vllm#47327 vllm#50064",
     example="NP=1, s=[900], prefill_max_seq_len=0",
     help="a forgotten 0 is below every top-k and always chooses dense prefill; set it in build()",
 )
-def check_prefill_max_seq_len(subject: StepContext) -> Found:
+def check_prefill_max_seq_len(step: StepContext) -> Found:
     """Check the number that the layer compares with the top-k."""
-    stated, decodes, upper = getattr(subject.metadata, "prefill_max_seq_len", None), subject.num_decodes, None
-    if not subject.is_sparse or type(stated) is not int or decodes is None:
-        return lacks("sparse metadata")
-    path = f"{subject.name}.prefill_max_seq_len"
-    if not subject.num_prefills:
+    stated, decodes, upper = getattr(step.metadata, "prefill_max_seq_len", None), step.num_decodes, None
+    path = f"{step.name}.prefill_max_seq_len"
+    if not step.num_prefills:
         return FINE if stated == 0 else (Breach(path, "longest prefill without prefills", "0", str(stated)),)
-    upper = subject.upper_lens
-    if subject.prefill is None or upper is None or decodes >= len(upper):
-        return lacks("a prefill record and batch.seq_lens_cpu_upper_bound")
+    upper = step.upper_lens
     longest = largest(upper[decodes:])
     if stated == longest:
         return FINE
@@ -64,63 +95,66 @@ def check_prefill_max_seq_len(subject: StepContext) -> Found:
 @clause(
     "MLA243",
     "decode_max_query_len bounds the decode queries.",
-    invariant="M2",
+    needs=(
+        DECODES,
+        START_LOC,
+        STATED_DECODE_MAX,
+        SPLIT,
+    ),
     incident="vllm#50064",
     example="q=[4], ND=1, decode_max_query_len=0",
     help="take the maximum over the decode requests",
 )
-def check_decode_max_query_len(subject: StepContext) -> Found:
+def check_decode_max_query_len(step: StepContext) -> Found:
     """Check the stated longest decode query."""
-    stated, lens = getattr(subject.metadata, "decode_max_query_len", None), subject.query_lens
-    if type(stated) is not int or subject.num_decodes is None or lens is None:
-        return lacks("metadata.decode_max_query_len")
-    if subject.all_decodes:
-        return lacks("a split: the backend declares that all tokens are decodes")
-    longest = subject.max_decode_query_len
+    stated = step.metadata.decode_max_query_len
+    longest = step.max_decode_query_len
     if stated >= longest:
         return FINE
-    path = f"{subject.name}.decode_max_query_len"
+    path = f"{step.name}.decode_max_query_len"
     return (Breach(path, "a decode query is longer", f"at least {longest}", str(stated)),)
 
 
 @clause(
     "MLA244",
     "Counts and maxima that the metadata repeats are those of its batch.",
-    invariant="C12",
+    needs=(
+        BATCH,
+        RECORD,
+    ),
     incident="ATOM#2044 vllm#48261",
     example="metadata of the previous step: num_actual_tokens=4, batch 5",
     help="copy the counts from the batch that build() was given",
 )
-def check_batch_counts(subject: StepContext) -> Found:
+def check_batch_counts(step: StepContext) -> Found:
     """Check the numbers that metadata and batch both have."""
-    if subject.batch is None or subject.metadata is None:
-        return lacks("batch")
     found = []
     for name in ("num_reqs", "num_actual_tokens", "max_query_len", "max_seq_len"):
-        own, given = getattr(subject.metadata, name, None), getattr(subject.batch, name, None)
+        own, given = getattr(step.metadata, name, None), getattr(step.batch, name, None)
         if own is not None and given is not None and own != given:
-            found.append(Breach(f"{subject.name}.{name}", "differs from the batch", str(given), str(own)))
+            found.append(Breach(f"{step.name}.{name}", "differs from the batch", str(given), str(own)))
     return tuple(found)
 
 
 @clause(
     "MLA245",
     "The indexer and the MLA metadata of one layer split the batch alike.",
-    invariant="M3",
+    needs=(
+        MLA,
+        traced("indexer"),
+    ),
     incident="vllm#52512 vllm#48642",
     example="MLA ND=1, indexer ND=2",
     help="split once for each batch and hand the result to both builders",
 )
-def check_indexer_agrees(subject: StepContext) -> Found:
+def check_indexer_agrees(step: StepContext) -> Found:
     """Check the counts of both records of a layer."""
-    other = subject.trace.indexer
-    if other is None or not subject.is_mla:
-        return lacks("trace.indexer")
+    other = step.trace.indexer
     found = []
     for name in ("num_decodes", "num_decode_tokens", "num_prefills"):
-        own, theirs = getattr(subject.metadata, name), getattr(other, name)
+        own, theirs = getattr(step.metadata, name), getattr(other, name)
         if own != theirs:
-            path = f"{subject.name}.{name}"
+            path = f"{step.name}.{name}"
             found.append(Breach(path, "the indexer's record differs", f"{theirs} in {type(other).__name__}", str(own)))
     return tuple(found)
 
@@ -128,22 +162,20 @@ def check_indexer_agrees(subject: StepContext) -> Found:
 @clause(
     "MLA246",
     "Two metadata objects that are alive together share no mutable record.",
-    invariant="M6",
+    needs=(traced("alive"),),
     incident="vllm#50945",
     example="two builds before any forward, one prefill record",
     help="make nested records anew in each build; share only declared buffers",
 )
-def check_nothing_shared(subject: StepContext) -> Found:
+def check_nothing_shared(step: StepContext) -> Found:
     """Check the identity of nested records."""
-    alive = subject.trace.alive
-    if alive is None:
-        return lacks("trace.alive")
+    alive: Any = step.trace.alive
     found = []
-    for path, record in _nested(subject.metadata):
+    for path, record in _nested(step.metadata):
         for other in alive:
-            if other is not subject.metadata and any(record is theirs for _, theirs in _nested(other)):
+            if other is not step.metadata and any(record is theirs for _, theirs in _nested(other)):
                 got = f"also reachable from another {type(other).__name__}"
-                found.append(Breach(f"{subject.name}.{path}", "a record is shared", "a record of its own", got))
+                found.append(Breach(f"{step.name}.{path}", "a record is shared", "a record of its own", got))
     return tuple(found)
 
 
@@ -164,60 +196,57 @@ def _nested(metadata: Any) -> list[tuple[str, object]]:
 @clause(
     "MLA247",
     "A field that a captured graph reads has the same address, shape, strides and dtype at every replay.",
-    invariant="M7",
+    needs=(traced("captured"),),
     incident="vllm#35175 vllm#33638 vllm#36611 vllm#56237",
     example="two builds, two data_ptr of one field",
     help="copy into the persistent buffer; do not return a new array",
 )
-def check_addresses(subject: StepContext) -> Found:
+def check_addresses(step: StepContext) -> Found:
     """Check the addresses of captured fields."""
-    captured = subject.trace.captured
-    if captured is None:
-        return lacks("trace.captured")
-    now = addresses_of(subject.metadata, tuple(captured))
+    captured: Any = step.trace.captured
+    now = addresses_of(step.metadata, tuple(captured))
     found = []
     for name, then in captured.items():
         if now.get(name) != then:
             got = str(now[name]) if name in now else "None"
-            found.append(Breach(f"{subject.name}.{name}", "not the captured array", str(then), got))
+            found.append(Breach(f"{step.name}.{name}", "not the captured array", str(then), got))
     return tuple(found)
 
 
 @clause(
     "MLA248",
     "The builder returns the class that the impl is written for.",
-    invariant="M10",
+    needs=(
+        RECORD,
+        traced("metadata_class"),
+    ),
     incident="vllm#38145 vllm#31816",
     example="a subclass of a backend that inherits the common builder",
     help="override get_builder_cls together with the impl",
 )
-def check_class(subject: StepContext) -> Found:
+def check_class(step: StepContext) -> Found:
     """Check the class of the metadata."""
-    wanted = subject.trace.metadata_class
-    if wanted is None or subject.metadata is None:
-        return lacks("trace.metadata_class")
-    if isinstance(subject.metadata, wanted):
+    wanted: Any = step.trace.metadata_class
+    if isinstance(step.metadata, wanted):
         return FINE
-    got = type(subject.metadata).__name__
-    return (Breach(subject.name, "metadata of another class", wanted.__name__, got),)
+    got = type(step.metadata).__name__
+    return (Breach(step.name, "metadata of another class", wanted.__name__, got),)
 
 
 @clause(
     "MLA249",
     "Dense prefill is used only where layer, impl and gather allow it; skipped top-k only where nothing reads it.",
-    invariant="M11",
+    needs=(SPARSE,),
     incident="vllm#52512 vllm#55757",
     example="q=[64], s=[64], topk skipped, use_dense_mha=False",
     help="decide dense prefill once, and let the indexer follow that decision",
 )
-def check_dense_prefill(subject: StepContext) -> Found:
+def check_dense_prefill(step: StepContext) -> Found:
     """Check the decision for dense prefill."""
-    facts, dense = subject.facts, getattr(subject.prefill, "use_dense_mha", None)
-    if not subject.is_sparse:
-        return lacks("sparse metadata")
-    path = f"{subject.name}.prefill.use_dense_mha"
+    facts, dense = step.facts, getattr(step.prefill, "use_dense_mha", None)
+    path = f"{step.name}.prefill.use_dense_mha"
     if dense:
-        impl = None if subject.declaration is None else subject.declaration.dense_prefill
+        impl = None if step.declaration is None else step.declaration.dense_prefill
         reasons = {
             "the layer never attends densely": facts.layer_allows_dense is False,
             "the backend declares no dense prefill": impl is False,
@@ -226,6 +255,6 @@ def check_dense_prefill(subject: StepContext) -> Found:
         denied = [reason for reason, holds in reasons.items() if holds]
         if denied:
             return (Breach(path, "dense prefill is not available", "False", f"True, but {'; '.join(denied)}"),)
-    elif facts.topk_skipped and subject.num_prefills:
+    elif facts.topk_skipped and step.num_prefills:
         return (Breach(path, "sparse prefill reads a top-k that was skipped", "True, or scoring", str(dense)),)
     return FINE

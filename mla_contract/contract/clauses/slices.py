@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
+from mla_contract.contract.clauses.need import traced
 from mla_contract.contract.schema.batch import CommonBatch
 from mla_contract.contract.schema.tiers import members
 from mla_contract.contract.step.context import StepContext
@@ -17,12 +18,16 @@ from mla_contract.contract.structure.arrays import is_array
 from mla_contract.contract.structure.specs import tensors_of
 
 
-def _children(subject: StepContext) -> list[tuple[str, Child]] | None:
+def _children(step: StepContext) -> list[tuple[str, Child]]:
     """Return the children with their paths."""
-    slices = subject.trace.slices
-    if slices is None:
-        return None
+    slices: Any = step.trace.slices
     return [(f"{type(slices.parent).__name__}[{index}]", child) for index, child in enumerate(slices.children)]
+
+
+def _parent(step: StepContext) -> Any:
+    """Return the batch that was cut."""
+    slices: Any = step.trace.slices
+    return slices.parent
 
 
 def _names(record: Any) -> list[str]:
@@ -41,17 +46,15 @@ def _axes() -> Iterator[tuple[str, str]]:
 @clause(
     "MLA411",
     "A slice keeps every field that its parent has.",
-    invariant="C11",
+    needs=(traced("slices"),),
     incident="vllm#43966 vllm#43964 vllm#49542",
     example="q=[600,600] cut at token 600: positions and is_prefilling None",
     help="replace the fields that change instead of listing those that stay",
 )
-def check_slice_fields(subject: StepContext) -> Found:
+def check_slice_fields(step: StepContext) -> Found:
     """Check that no field of the parent is lost."""
-    children = _children(subject)
-    if children is None or subject.trace.slices is None:
-        return lacks("trace.slices")
-    parent = subject.trace.slices.parent
+    children = _children(step)
+    parent = _parent(step)
     return tuple(
         Breach(f"{path}.{name}", "the slice lost a field of its parent", "a value", "None")
         for path, child in children
@@ -63,16 +66,14 @@ def check_slice_fields(subject: StepContext) -> Found:
 @clause(
     "MLA412",
     "A slice cuts request fields by requests and token fields by tokens.",
-    invariant="C11",
+    needs=(traced("slices"),),
     incident="vllm#43966 vllm#48659",
     example="3 + 5 requests: the second slice's table has 3 rows",
     help="choose the cut by the field's named axis",
 )
-def check_slice_axes(subject: StepContext) -> Found:
+def check_slice_axes(step: StepContext) -> Found:
     """Check the length of every array field of a child."""
-    children = _children(subject)
-    if children is None:
-        return lacks("trace.slices")
+    children = _children(step)
     found = []
     for path, child in children:
         requests = child.request_slice.stop - child.request_slice.start
@@ -94,17 +95,15 @@ def check_slice_axes(subject: StepContext) -> Found:
 @clause(
     "MLA413",
     "The slices' tokens sum to the parent's, and each slice's offsets start at 0 and end at its tokens.",
-    invariant="C11",
+    needs=(traced("slices"),),
     incident="vllm#43966",
     example="q=[600,600] cut at 600: second offsets [600,1200]",
     help="subtract the first token of the slice",
 )
-def check_slice_totals(subject: StepContext) -> Found:
+def check_slice_totals(step: StepContext) -> Found:
     """Check counts and host offsets of the children."""
-    children = _children(subject)
-    if children is None or subject.trace.slices is None:
-        return lacks("trace.slices")
-    parent, found = subject.trace.slices.parent, []
+    children = _children(step)
+    parent, found = _parent(step), []
     total = sum(child.batch.num_actual_tokens for _, child in children)
     if total != parent.num_actual_tokens:
         path = f"{type(parent).__name__}.num_actual_tokens"
@@ -122,17 +121,15 @@ def check_slice_totals(subject: StepContext) -> Found:
     "MLA414",
     "Put together again, the slices' slots are the parent's.",
     level="values",
-    invariant="C11",
+    needs=(traced("slices"),),
     incident="vllm#43966 vllm#48659",
     example="second slice with the slots of the first",
     help="cut slot_mapping by the slice's tokens",
 )
-def check_slices_restore(subject: StepContext) -> Found:
+def check_slices_restore(step: StepContext) -> Found:
     """Check that slots and positions are the parent's in the child's range."""
-    children = _children(subject)
-    if children is None or subject.trace.slices is None:
-        return lacks("trace.slices")
-    parent = subject.trace.slices.parent
+    children = _children(step)
+    parent = _parent(step)
     for path, child in children:
         for name in ("slot_mapping", "positions"):
             own, whole = getattr(child.batch, name, None), getattr(parent, name, None)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.step.context import Ints, StepContext, smallest
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
+from mla_contract.contract.clauses.need import BATCH, DCP, Need, fact
+from mla_contract.contract.step.context import Ints, StepContext, largest, smallest
+
+STORED_TOKENS = Need("stored tokens: a dummy step has none", lambda step: not step.facts.dummy, settled=True)
 
 _INT32_LIMIT = 2**31
 
@@ -21,25 +24,26 @@ def _divided(values: Ints, size: int) -> tuple[Ints, Ints]:
     "MLA221",
     "Slots are -1 or pairwise distinct.",
     level="values",
-    invariant="C5",
+    needs=(BATCH,),
     incident="vllm#54359",
     example="640-token block, page 128: 4096 entries, 864 slots",
     help="compute slots at the kernel's block size; -1 where nothing is stored",
 )
-def check_slots_distinct(subject: StepContext) -> Found:
+def check_slots_distinct(step: StepContext) -> Found:
     """Check that no two tokens are written to one place; runs of consecutive slots are compared, not single ones."""
-    if subject.batch is None:
-        return lacks("batch")
-    slots = subject.slots
-    path = f"{subject.batch_name}.slot_mapping"
+    slots = step.slots
+    path = f"{step.batch_name}.slot_mapping"
     lowest = smallest(slots)
     if lowest < -1:
         return (Breach(path, "slot below -1", "-1 or a slot", f"{lowest} at token {slots.argmin()}"),)
     stored = slots if lowest >= 0 else slots[slots >= 0]
     if not len(stored):
         return FINE
-    breaks = np.flatnonzero(stored[1:] - stored[:-1] != 1)
-    starts, lasts = np.sort(stored[np.append(0, breaks + 1)]), np.sort(stored[np.append(breaks, len(stored) - 1)])
+    begins = np.ones(len(stored) + 1, np.bool_)
+    begins[1:-1] = stored[1:] != stored[:-1] + 1
+    starts, lasts = stored[begins[:-1]], stored[begins[1:]]
+    starts.sort()
+    lasts.sort()
     if not np.count_nonzero(starts[1:] <= lasts[:-1]):
         return FINE
     stored = np.sort(stored)
@@ -52,48 +56,51 @@ def check_slots_distinct(subject: StepContext) -> Found:
     "MLA222",
     "Under decode context parallelism exactly the tokens that this rank owns have a slot.",
     level="values",
-    invariant="C5",
+    needs=(
+        BATCH,
+        DCP,
+        STORED_TOKENS,
+    ),
     incident="vllm#50095",
     example="dcp 2, interleave 1, rank 0: token at position 1 has a slot",
     help="a negative slot says who stores a token, not whether it has a query",
 )
-def check_slot_owner(subject: StepContext) -> Found:
+def check_slot_owner(step: StepContext) -> Found:
     """Check ownership of every live token."""
-    facts = subject.facts
-    if subject.batch is None or facts.dcp_size <= 1:
-        return lacks("facts.dcp_size")
-    if facts.dummy:
-        return lacks("stored tokens: a dummy step has none")
-    owner, position = subject.owners, subject.places
-    live = subject.seq_lens[owner] > 0
+    facts = step.facts
+    owner, position = step.owners, step.places
+    live = step.seq_lens[owner] > 0
     mine = position // facts.dcp_interleave % facts.dcp_size == facts.dcp_rank
-    wrong = live & (mine != (subject.slots[: len(owner)] >= 0))
+    wrong = live & (mine != (step.slots[: len(owner)] >= 0))
     if not wrong.any():
         return FINE
     token = int(np.argmax(wrong))
     wanted = "a slot" if mine[token] else "-1: another rank stores it"
-    got = f"{subject.slots[token]} at token {token}, position {position[token]}"
-    return (Breach(f"{subject.batch_name}.slot_mapping", "slot does not follow ownership", wanted, got),)
+    got = f"{step.slots[token]} at token {token}, position {position[token]}"
+    return (Breach(f"{step.batch_name}.slot_mapping", "slot does not follow ownership", wanted, got),)
 
 
 @clause(
     "MLA223",
     "Live columns of the block table hold blocks of the cache.",
     level="values",
-    invariant="C6",
+    needs=(
+        BATCH,
+        fact("kernel_block_size"),
+    ),
     incident="vllm#45380",
     example="s=[65], page 64, row [3,-1]",
     help="fill the columns of every live block",
 )
-def check_live_blocks(subject: StepContext) -> Found:
+def check_live_blocks(step: StepContext) -> Found:
     """Check the ids in [0, ceil(s / block size))."""
-    size = subject.facts.kernel_block_size
-    if subject.batch is None or size is None:
-        return lacks("facts.kernel_block_size")
-    table, most = subject.table, subject.facts.num_blocks
+    size = step.known.kernel_block_size
+    most = step.facts.num_blocks
+    columns = -(-step.seq_lens // (size * step.facts.dcp_size))
+    # An engine's table is as wide as its longest possible request: what no request of the batch reaches is not read.
+    table = step.table[:, : largest(columns)]
     if table.size and table.min() >= 0 and (most is None or table.max() < most):
         return FINE
-    columns = -(-subject.seq_lens // (size * subject.facts.dcp_size))
     live = np.arange(table.shape[1]) < columns[:, None]
     wrong = live & ((table < 0) | (table >= most if most is not None else False))
     if not wrong.any():
@@ -101,33 +108,31 @@ def check_live_blocks(subject: StepContext) -> Found:
     row, column = (int(index[0]) for index in np.nonzero(wrong))
     wanted = f"a block in [0, {most})" if most is not None else "a block"
     got = f"{table[row, column]} at request {row}, column {column}"
-    return (Breach(f"{subject.batch_name}.block_table_tensor", "a live column holds no block", wanted, got),)
+    return (Breach(f"{step.batch_name}.block_table_tensor", "a live column holds no block", wanted, got),)
 
 
 @clause(
     "MLA224",
     "Rows of padding requests hold the null block.",
     level="values",
-    invariant="C6",
+    needs=(BATCH,),
     incident="vllm#39277 ATOM#2044",
     example="s=[9,0], row 1 = [7]",
     help="clear the rows behind the last request at every step",
 )
-def check_padding_blocks(subject: StepContext) -> Found:
+def check_padding_blocks(step: StepContext) -> Found:
     """Check the first column of padding rows."""
-    if subject.batch is None:
-        return lacks("batch")
-    if smallest(subject.device_query_lens) > 0:
+    if smallest(step.device_query_lens) > 0:
         return FINE
-    padding = np.flatnonzero((subject.device_query_lens == 0) & (subject.seq_lens == 0))
-    if not len(padding) or not subject.batch.block_table_tensor.shape[1]:
+    padding = np.flatnonzero((step.device_query_lens == 0) & (step.seq_lens == 0))
+    if not len(padding) or not step.batch.block_table_tensor.shape[1]:
         return FINE
-    first = subject.table[:, 0][padding]
+    first = step.table[:, 0][padding]
     if first.max() <= 0:
         return FINE
     row = int(padding[np.argmax(first > 0)])
     got = f"{first.max()} at request {row}"
-    path = f"{subject.batch_name}.block_table_tensor"
+    path = f"{step.batch_name}.block_table_tensor"
     return (Breach(path, "a padding request points at a block in use", "the null block, 0 or -1", got),)
 
 
@@ -135,23 +140,24 @@ def check_padding_blocks(subject: StepContext) -> Found:
     "MLA225",
     "A slot is its block's id times the span of a block, plus the offset in the block.",
     level="values",
-    invariant="C7",
+    needs=(
+        BATCH,
+        fact("kernel_block_size"),
+    ),
     incident="vllm#51031",
     example="block 128, kernel block 64, interleave 128, dcp 4, position 64",
     help="use one block size for slots and for the table: the kernel's",
 )
-def check_slots_follow_table(subject: StepContext) -> Found:
+def check_slots_follow_table(step: StepContext) -> Found:
     """Check every stored token against the block table."""
-    facts, size = subject.facts, subject.facts.kernel_block_size
-    if subject.batch is None or size is None:
-        return lacks("facts.kernel_block_size")
-    table, owner, position = subject.table, subject.owners, subject.places
-    slots = subject.slots[: len(owner)]
+    facts, size = step.facts, step.known.kernel_block_size
+    table, owner, position = step.table, step.owners, step.places
+    slots = step.slots[: len(owner)]
     local = position
     if facts.dcp_size > 1:
         local = position // facts.virtual_block * facts.dcp_interleave + position % facts.dcp_interleave
     column, offset = _divided(local, size)
-    row = np.repeat(np.arange(len(table)) * table.shape[1], subject.device_query_lens)
+    row = np.repeat(np.arange(len(table)) * table.shape[1], step.device_query_lens)
     wanted = table.reshape(-1).take(row + column, mode="clip") * (facts.slot_span or size) + offset
     wrong = slots != wanted
     if not np.count_nonzero(wrong):
@@ -162,7 +168,7 @@ def check_slots_follow_table(subject: StepContext) -> Found:
     token = int(np.argmax(wrong))
     return (
         Breach(
-            f"{subject.batch_name}.slot_mapping",
+            f"{step.batch_name}.slot_mapping",
             "slot is not where the block table puts the token",
             f"{wanted[token]}   (block {table[owner[token], column[token]]}, offset {offset[token]})",
             f"{slots[token]} at token {token}, position {position[token]}",
@@ -175,19 +181,21 @@ def check_slots_follow_table(subject: StepContext) -> Found:
     "MLA226",
     "The address of the last slot fits the kernel's integers.",
     level="values",
-    invariant="C14",
+    needs=(
+        BATCH,
+        fact("row_stride"),
+        fact("wide_addresses"),
+    ),
     incident="vllm#54019 vllm#56037 vllm#46222",
     example="block size 1280, stride 512, block 3277",
     help="declare 64-bit addressing, or bound the cache",
 )
-def check_address_range(subject: StepContext) -> Found:
+def check_address_range(step: StepContext) -> Found:
     """Check slot times stride against 32 bits."""
-    stride, wide = subject.facts.row_stride, subject.facts.wide_addresses
-    if subject.batch is None or stride is None or wide is None:
-        return lacks("facts.row_stride and facts.wide_addresses")
-    last = int(subject.slots.max(initial=-1))
+    stride, wide = step.known.row_stride, step.known.wide_addresses
+    last = int(step.slots.max(initial=-1))
     if wide or last * stride < _INT32_LIMIT:
         return FINE
     wanted = f"below {_INT32_LIMIT} elements"
     got = f"{last * stride}   (slot {last} * stride {stride})"
-    return (Breach(f"{subject.batch_name}.slot_mapping", "address does not fit 32 bits", wanted, got),)
+    return (Breach(f"{step.batch_name}.slot_mapping", "address does not fit 32 bits", wanted, got),)

@@ -5,33 +5,42 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
-from mla_contract.contract.schema.declaration import Routing
-from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
+from mla_contract.contract.clauses.need import CONTEXT_LENS, COUNTS, DECODES, SHARED_SPLIT, SPLIT, START_LOC, Need, fact
+from mla_contract.contract.step.context import StepContext, smallest
+
+PADDING_IS_DECODE = Need(
+    "a release that counts padding as decodes",
+    lambda step: (
+        not step.facts.padding_may_prefill
+        or step.facts.uniform_decodes is False
+        or bool(step.known.short_extends_are_decodes)
+    ),
+    settled=True,
+)
+
 
 _CLASSES = ("decode", "short extend", "long extend", "fresh prefill")
 
 
-def _only_lengths_count(subject: StepContext) -> bool:
+def _only_lengths_count(step: StepContext) -> bool:
     """Return whether every request is live, has context and is not flagged, so that its length gives its class."""
     return (
-        subject.min_context_len > 0
-        and subject.min_query_len > 0
-        and subject.is_prefilling is None
-        and not subject.facts.uniform_decodes
+        step.min_context_len > 0
+        and step.min_query_len > 0
+        and step.is_prefilling is None
+        and not step.facts.uniform_decodes
     )
 
 
-def _kinds(subject: StepContext, threshold: int) -> NDArray[np.int8]:
+def _kinds(step: StepContext, threshold: int) -> NDArray[np.int8]:
     """Return the class of each request: 0 decode, 1 short extend, 2 long extend, 3 fresh prefill."""
-    lens, context = subject.query_lens, subject.context_lens
-    if lens is None or context is None:
-        return np.zeros(0, np.int8)
-    kind = (lens > threshold).astype(np.int8)
+    lens, context = step.query_lens, step.context_lens
+    kind: NDArray[np.int8] = (lens > threshold).astype(np.int8)
     kind += kind
-    if subject.is_prefilling is not None:
-        np.maximum(kind, subject.is_prefilling, out=kind, casting="unsafe")
-    if subject.facts.uniform_decodes:
+    if step.is_prefilling is not None:
+        np.maximum(kind, step.is_prefilling, out=kind, casting="unsafe")
+    if step.facts.uniform_decodes:
         longest = lens[kind == 0].max(initial=0)
         kind[(kind == 0) & (lens < longest)] = 1
     kind[context == 0] = 3
@@ -41,30 +50,33 @@ def _kinds(subject: StepContext, threshold: int) -> NDArray[np.int8]:
 @clause(
     "MLA231",
     "Requests stand in the order decode, short extend, long extend, fresh prefill; padding stands last.",
-    invariant="C9",
+    needs=(
+        CONTEXT_LENS,
+        fact("decode_threshold"),
+    ),
     incident="vllm#47381 vllm#47239",
     example="q=[1,4,4,4], s=[40,50,60,70], thr=4, uniform",
     help="sort requests by class before building, not by token count",
 )
-def check_order(subject: StepContext) -> Found:
+def check_order(step: StepContext) -> Found:
     """Check that the class of requests never falls."""
-    threshold, lens = subject.facts.decode_threshold, subject.query_lens
-    if threshold is None or lens is None or subject.context_lens is None:
-        return lacks("facts.decode_threshold and batch.seq_lens_cpu_upper_bound")
-    if _only_lengths_count(subject):
-        long = lens > threshold
-        num_long = np.count_nonzero(long)
-        if np.count_nonzero(long[len(long) - num_long :]) == num_long:
+    threshold, lens = step.known.decode_threshold, step.query_lens
+    if _only_lengths_count(step):
+        # Lengths alone are in order where none is long, or where the split has short ones before and long ones behind.
+        if step.max_query_len <= threshold:
             return FINE
-    path = f"{subject.batch_name}.query_start_loc_cpu"
+        decodes = step.num_decodes
+        if decodes is not None and step.max_decode_query_len <= threshold < smallest(lens[decodes:]):
+            return FINE
+    path = f"{step.batch_name}.query_start_loc_cpu"
     last = len(lens)
-    if subject.min_query_len <= 0:
+    if step.min_query_len <= 0:
         live = lens > 0
         last = int(np.flatnonzero(live)[-1]) + 1 if live.any() else 0
         if not live[:last].all():
             row = int(np.argmin(live))
             return (Breach(path, "a padding request stands before a live one", "padding last", f"request {row}"),)
-    kind = _kinds(subject, threshold)[:last]
+    kind = _kinds(step, threshold)[:last]
     if not np.count_nonzero(kind[1:] < kind[:-1]):
         return FINE
     row = int(np.argmax(kind[1:] < kind[:-1]))
@@ -75,155 +87,156 @@ def check_order(subject: StepContext) -> Found:
 @clause(
     "MLA232",
     "Decodes and prefills sum to the requests, and their tokens to the tokens.",
-    invariant="C10a",
+    needs=(COUNTS,),
     incident="vllm#29644 vllm#50064",
     example="q=[4,4,4,0,0], ND=3, NP=1",
     help="set every count in build(); an inherited default of 0 is not a count",
 )
-def check_sums(subject: StepContext) -> Found:
+def check_sums(step: StepContext) -> Found:
     """Check the counts of the metadata among themselves."""
-    decodes, prefills, tokens = subject.num_decodes, subject.num_prefills, subject.num_decode_tokens
-    if decodes is None or prefills is None or tokens is None:
-        return lacks("metadata counts")
-    reqs, total = subject.num_reqs, subject.num_tokens
+    decodes, prefills, tokens = step.num_decodes, step.num_prefills, step.num_decode_tokens
+    reqs, total = step.num_reqs, step.num_tokens
     if reqs is not None and decodes + prefills != reqs:
         axes = {"num_decodes": decodes, "num_prefills": prefills}
         got = f"{decodes} + {prefills} = {decodes + prefills}"
-        return (Breach(f"{subject.name}.num_prefills", "requests do not sum up", f"num_reqs={reqs}", got, axes),)
+        return (Breach(f"{step.name}.num_prefills", "requests do not sum up", f"num_reqs={reqs}", got, axes),)
     if total is None:
         return FINE
     axes = {"num_actual_tokens": total, "num_decodes": decodes, "num_prefills": prefills}
     wanted = 0 if decodes == 0 else total if prefills == 0 else None
     if (wanted is not None and tokens != wanted) or tokens > total:
         text = str(wanted) if wanted is not None else f"at most {total}"
-        return (Breach(f"{subject.name}.num_decode_tokens", "tokens do not sum up", text, str(tokens), axes),)
+        return (Breach(f"{step.name}.num_decode_tokens", "tokens do not sum up", text, str(tokens), axes),)
     return FINE
 
 
 @clause(
     "MLA233",
     "The decode tokens are the query tokens of the leading decode requests.",
-    invariant="C10a",
+    needs=(
+        COUNTS,
+        START_LOC,
+    ),
     incident="vllm#48611 vllm#34187",
     example="q=[1,5], ND=1, NDT=2",
     help="take num_decode_tokens from query_start_loc_cpu[num_decodes]",
 )
-def check_decode_tokens(subject: StepContext) -> Found:
+def check_decode_tokens(step: StepContext) -> Found:
     """Check the boundary in tokens against the boundary in requests."""
-    decodes, tokens, start_loc = subject.num_decodes, subject.num_decode_tokens, subject.start_loc
-    if decodes is None or tokens is None or start_loc is None:
-        return lacks("metadata counts and batch.query_start_loc_cpu")
+    decodes, tokens, start_loc = step.num_decodes, step.num_decode_tokens, step.start_loc
     if decodes >= len(start_loc) or int(start_loc[decodes]) == tokens:
         return FINE
     wanted = f"{start_loc[decodes]}   (query_start_loc_cpu[num_decodes={decodes}])"
-    path = f"{subject.name}.num_decode_tokens"
+    path = f"{step.name}.num_decode_tokens"
     return (Breach(path, "not the tokens of the decode requests", wanted, str(tokens), {"num_decodes": decodes}),)
 
 
 @clause(
     "MLA234",
     "No decode is longer than the threshold; with uniform decodes all have one length, or none.",
-    invariant="C10b",
+    needs=(
+        DECODES,
+        START_LOC,
+        fact("decode_threshold"),
+        SPLIT,
+    ),
     incident="vllm#47381 vllm#39277",
     example="q=[1,8], thr=4, ND=2",
     help="split after sorting, with the threshold that the kernel was built for",
 )
-def check_decode_lens(subject: StepContext) -> Found:
+def check_decode_lens(step: StepContext) -> Found:
     """Check the query lengths of the decodes."""
-    threshold, decodes, lens = subject.facts.decode_threshold, subject.num_decodes, subject.query_lens
-    if threshold is None or decodes is None or lens is None:
-        return lacks("facts.decode_threshold")
-    if subject.all_decodes:
-        return lacks("a split: the backend declares that all tokens are decodes")
-    if subject.max_decode_query_len <= threshold and not subject.facts.uniform_decodes:
+    threshold, decodes, lens = step.known.decode_threshold, step.num_decodes, step.query_lens
+    if step.max_decode_query_len <= threshold and not step.facts.uniform_decodes:
         return FINE
     own = lens[:decodes]
     if not len(own):
         return FINE
-    longest = subject.max_decode_query_len
+    longest = step.max_decode_query_len
     axes = {"num_decodes": decodes, "decode_threshold": threshold}
     if longest > threshold:
         row = int(np.argmax(own > threshold))
         got = f"{own[row]} for request {row}"
-        return (Breach(f"{subject.name}.num_decodes", "a decode is too long", f"at most {threshold}", got, axes),)
-    if subject.facts.uniform_decodes:
+        return (Breach(f"{step.name}.num_decodes", "a decode is too long", f"at most {threshold}", got, axes),)
+    if step.facts.uniform_decodes:
         odd = np.flatnonzero((own != own[0]) & (own != 0))
         if len(odd):
             got = f"{own[odd[0]]} for request {odd[0]}"
-            return (Breach(f"{subject.name}.num_decodes", "decodes are not uniform", f"{own[0]} or 0", got, axes),)
+            return (Breach(f"{step.name}.num_decodes", "decodes are not uniform", f"{own[0]} or 0", got, axes),)
     return FINE
 
 
 @clause(
     "MLA235",
     "No piece of a prompt is among the decodes, unless the backend declares short extends equal to decodes.",
-    invariant="C10c",
+    needs=(
+        DECODES,
+        CONTEXT_LENS,
+        fact("short_extends_are_decodes"),
+    ),
     incident="vllm-ascend#6835 vllm-ascend#5583 vllm#32716 vllm#53059",
     example="q=[4], s=[4], computed=[0], K=3, thr=4, ND=1",
     help="classify by context and prefilling flag, not by length alone",
 )
-def check_no_prompt_in_decodes(subject: StepContext) -> Found:
+def check_no_prompt_in_decodes(step: StepContext) -> Found:
     """Check that decodes have context and do not prefill."""
-    allowed, decodes = subject.facts.short_extends_are_decodes, subject.num_decodes
-    if allowed is None or decodes is None or subject.context_lens is None:
-        return lacks("facts.short_extends_are_decodes")
-    if allowed or subject.all_decodes or subject.facts.dummy or subject.facts.capturing:
+    allowed, decodes = step.known.short_extends_are_decodes, step.num_decodes
+    if allowed or step.all_decodes or step.facts.dummy or step.facts.capturing:
         return FINE
-    fresh = subject.fresh
-    if fresh is None or not fresh[:decodes].any():
+    wrong = np.flatnonzero(step.fresh[:decodes])
+    if not len(wrong):
         return FINE
-    wrong = np.flatnonzero(fresh[:decodes])
     got = f"request {wrong[0]}"
-    return (Breach(f"{subject.name}.num_decodes", "a piece of a prompt is a decode", "requests with context", got),)
+    return (Breach(f"{step.name}.num_decodes", "a piece of a prompt is a decode", "requests with context", got),)
 
 
 @clause(
     "MLA236",
     "A padding request never starts the prefill region.",
-    invariant="C10d",
+    needs=(
+        COUNTS,
+        START_LOC,
+        PADDING_IS_DECODE,
+    ),
     incident="vllm#29644",
     example="q=[4,4,4,0,0,0,0,0], thr=4, uniform: ND=3, NP=5",
     help="count padding requests as decodes",
 )
-def check_padding_is_decode(subject: StepContext) -> Found:
+def check_padding_is_decode(step: StepContext) -> Found:
     """Check the first prefill, unless the release's own split has padding start the prefills.
 
     Source: vLLM 0.30.0 v1/attention/backends/utils.py, split_decodes_and_prefills; 0.31.0 counts padding as decodes.
     """
-    facts = subject.facts
-    if facts.padding_may_prefill and facts.uniform_decodes is not False and not facts.short_extends_are_decodes:
-        return lacks("a release that counts padding as decodes")
-    decodes, prefills, lens = subject.num_decodes, subject.num_prefills, subject.query_lens
-    if decodes is None or prefills is None or lens is None:
-        return lacks("metadata counts")
+    decodes, prefills, lens = step.num_decodes, step.num_prefills, step.query_lens
     if not prefills or decodes >= len(lens) or lens[decodes] > 0:
         return FINE
     got = f"request {decodes} has no query token"
-    return (Breach(f"{subject.name}.num_prefills", "padding starts the prefills", "a live request", got),)
+    return (Breach(f"{step.name}.num_prefills", "padding starts the prefills", "a live request", got),)
 
 
 @clause(
     "MLA237",
-    "The shared split is maximal: the first prefill is no decode. Demanded only of backends that declare it.",
-    invariant="C10e",
+    "The shared split is maximal: the first prefill is not a decode. Demanded only of backends that declare it.",
+    needs=(
+        COUNTS,
+        START_LOC,
+        SHARED_SPLIT,
+        fact("decode_threshold"),
+    ),
     incident="vllm#47381",
     example="q=[1,1,5], thr=1, declared shared split, ND=1",
     help="use the shared split, or declare another routing",
 )
-def check_split_is_maximal(subject: StepContext) -> Found:
+def check_split_is_maximal(step: StepContext) -> Found:
     """Check that the first prefill could not have been a decode."""
-    facts, decodes, prefills, lens = subject.facts, subject.num_decodes, subject.num_prefills, subject.query_lens
-    declared = subject.declaration
-    if declared is None or declared.routing is not Routing.SHARED_SPLIT or facts.decode_threshold is None:
-        return lacks("a declared shared split and facts.decode_threshold")
-    if decodes is None or not prefills or lens is None or decodes >= len(lens):
+    facts, decodes, prefills, lens = step.facts, step.num_decodes, step.num_prefills, step.query_lens
+    if not prefills or decodes >= len(lens):
         return FINE
     row = int(lens[decodes])
-    if row > facts.decode_threshold or (facts.uniform_decodes and row != lens[0]):
+    if row > step.known.decode_threshold or (facts.uniform_decodes and row != lens[0]):
         return FINE
-    fresh = subject.fresh
-    if not facts.short_extends_are_decodes and (fresh is None or fresh[decodes]):
+    if not facts.short_extends_are_decodes and (step.context_lens is None or step.fresh[decodes]):
         return FINE
-    axes = {"num_decodes": decodes, "decode_threshold": facts.decode_threshold}
+    axes = {"num_decodes": decodes, "decode_threshold": step.known.decode_threshold}
     got = f"request {decodes} with {row} tokens is a prefill"
-    return (Breach(f"{subject.name}.num_decodes", "a decode is routed as a prefill", "all leading decodes", got, axes),)
+    return (Breach(f"{step.name}.num_decodes", "a decode is routed as a prefill", "all leading decodes", got, axes),)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause, lacks
+from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
+from mla_contract.contract.clauses.need import traced
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.trace import Reuse
 
@@ -25,16 +26,14 @@ SCHEDULE_INPUTS = (
 @clause(
     "MLA391",
     "The size call, the fill call and the kernel call get the same values.",
-    invariant="M9",
+    needs=(traced("calls"),),
     incident="vllm#46997 vllm#47276 vllm#38615 vllm#45227 sglang#16531 vllm#55222",
     example="heads 8: info(8), kernel(16)",
     help="make the arguments once and hand the same record to all calls",
 )
-def check_calls_agree(subject: StepContext) -> Found:
+def check_calls_agree(step: StepContext) -> Found:
     """Check the arguments that two calls share."""
-    calls = subject.trace.calls
-    if calls is None or len(calls) < 2:
-        return lacks("trace.calls")
+    calls: Any = step.trace.calls
     first: dict[str, tuple[str, object]] = {}
     found = []
     for call in calls:
@@ -49,16 +48,14 @@ def check_calls_agree(subject: StepContext) -> Found:
 @clause(
     "MLA392",
     "A computed schedule is reused only if all its inputs are equal.",
-    invariant="M5",
+    needs=(traced("reuse"),),
     incident="vllm#47766 vllm#47567 aiter#4076 vllm#48659",
     example="topk 4, q=8: ctx 0 and ctx 8, one key min(s, topk)=4",
     help="put every input into the key: per-token lengths, not their maximum; and the micro-batch",
 )
-def check_reuse(subject: StepContext) -> Found:
+def check_reuse(step: StepContext) -> Found:
     """Check the inputs of every schedule that came from a cache."""
-    reuse = subject.trace.reuse
-    if reuse is None:
-        return lacks("trace.reuse")
+    reuse: Any = step.trace.reuse
     return tuple(breach for one in reuse for breach in _reuse_breaches(one))
 
 
@@ -85,17 +82,15 @@ def _equal(left: Any, right: Any) -> bool:
 @clause(
     "MLA393",
     "Metadata belongs to the step of its batch.",
-    invariant="C12",
+    needs=(traced("generation"),),
     incident="vllm#48261 ATOM#2044",
     example="metadata of step 6 with the batch of step 7",
     help="build in every step, also in idle ones",
 )
-def check_generation(subject: StepContext) -> Found:
+def check_generation(step: StepContext) -> Found:
     """Check the step counters."""
-    generation = subject.trace.generation
-    if generation is None:
-        return lacks("trace.generation")
+    generation: Any = step.trace.generation
     own, batch = generation
     if own == batch:
         return FINE
-    return (Breach(subject.name, "metadata of another step", f"step {batch}", f"step {own}"),)
+    return (Breach(step.name, "metadata of another step", f"step {batch}", f"step {own}"),)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
-from mla_contract.contract.clauses.clause import Found, clause, lacks
+from mla_contract.contract.clauses.clause import Found, clause
+from mla_contract.contract.clauses.need import traced
 from mla_contract.contract.clauses.work_plan import CHECKS, HELP, breaches_of, plan_of
 from mla_contract.contract.step.context import StepContext
 
@@ -39,16 +41,22 @@ SENTENCES: Mapping[str, tuple[str, str]] = MappingProxyType(
 def _state(code: str, sentence: str, example: str) -> None:
     """Register one check of a plan as a clause."""
 
-    def probe(subject: StepContext) -> Found:
-        given = subject.trace.planned_work
-        if given is None:
-            return lacks("trace.planned_work")
+    def probe(step: StepContext) -> Found:
+        given: Any = step.trace.planned_work
         plan = plan_of(given.buffers, given.kv_indptr, given.fold, given.granularity)
         return breaches_of(plan, type(given.buffers).__name__, CHECKS[code])
 
     probe.__name__ = f"check_plan_{CHECKS[code].__name__.removeprefix('check_')}"
     incident = "vllm#46997 vllm#47042 sglang#16531"
-    clause(code, sentence, level="values", invariant="M9", incident=incident, example=example, help=HELP[code])(probe)
+    clause(
+        code,
+        sentence,
+        level="values",
+        needs=(traced("planned_work"),),
+        incident=incident,
+        example=example,
+        help=HELP[code],
+    )(probe)
 
 
 for _code, (_sentence, _example) in SENTENCES.items():

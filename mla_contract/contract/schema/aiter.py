@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from jaxtyping import Int32, Shaped
     from torch import Tensor, dtype
 
+    from mla_contract.contract.schema.residence import Device
+
 
 class HasQoIndptr(Protocol):
     """Has ``qo_indptr``."""
 
     @property
-    def qo_indptr(self) -> Int32[Tensor, "num_kernel_rows+1"] | None:
+    def qo_indptr(self) -> Device[Int32[Tensor, "num_kernel_rows+1"]] | None:
         """Prefix sum of the query length of each row; a row is one token, so entry i is i.
 
         Padding: one entry more than the rows that are launched, padding tokens included.
@@ -31,7 +33,7 @@ class HasPagedKvIndptr(Protocol):
     """Has ``paged_kv_indptr``."""
 
     @property
-    def paged_kv_indptr(self) -> Int32[Tensor, "num_kernel_rows+1"] | None:
+    def paged_kv_indptr(self) -> Device[Int32[Tensor, "num_kernel_rows+1"]] | None:
         """Prefix sum of the selected cache rows of each token: row i owns entries ``[i]`` to ``[i+1]``.
 
         Padding: padding tokens repeat the last offset.
@@ -44,7 +46,7 @@ class HasPagedKvIndices(Protocol):
     """Has ``paged_kv_indices``."""
 
     @property
-    def paged_kv_indices(self) -> Int32[Tensor, "num_kernel_rows*topk_tokens"] | None:
+    def paged_kv_indices(self) -> Device[Int32[Tensor, "num_kernel_rows*topk_tokens"]] | None:
         """Physical slots of the selected positions, row after row, with a page size of one token.
 
         Padding: capacity is rows times ``topk_tokens``; entries behind the last offset are never read.
@@ -57,7 +59,7 @@ class HasPagedKvLastPageLen(Protocol):
     """Has ``paged_kv_last_page_len``."""
 
     @property
-    def paged_kv_last_page_len(self) -> Int32[Tensor, "num_kernel_rows"] | None:
+    def paged_kv_last_page_len(self) -> Device[Int32[Tensor, "num_kernel_rows"]] | None:
         """Tokens in the last page of each row; 1 throughout, because a page is one token.
 
         Padding: 1 for padding tokens, whose row is empty by ``paged_kv_indptr``.
@@ -87,7 +89,7 @@ class AiterWork(Protocol):
     """
 
     @property
-    def work_meta_data(self) -> Shaped[Tensor, "..."] | None:
+    def work_meta_data(self) -> Device[Shaped[Tensor, "..."]] | None:
         """Addresses of the other work buffers, as the kernel reads them.
 
         Padding: built for the padded batch.
@@ -96,7 +98,7 @@ class AiterWork(Protocol):
         ...
 
     @property
-    def work_indptr(self) -> Int32[Tensor, "..."] | None:
+    def work_indptr(self) -> Device[Int32[Tensor, "..."]] | None:
         """Prefix sum of the work items of each compute unit.
 
         Padding: built for the padded batch.
@@ -105,7 +107,7 @@ class AiterWork(Protocol):
         ...
 
     @property
-    def work_info_set(self) -> Int32[Tensor, "..."] | None:
+    def work_info_set(self) -> Device[Int32[Tensor, "..."]] | None:
         """Work items: which rows and which range of cache entries each item covers.
 
         Padding: items behind the last entry of ``work_indptr`` are stale.
@@ -114,7 +116,7 @@ class AiterWork(Protocol):
         ...
 
     @property
-    def reduce_indptr(self) -> Int32[Tensor, "..."] | None:
+    def reduce_indptr(self) -> Device[Int32[Tensor, "..."]] | None:
         """Prefix sum of the partial results of each output tile.
 
         Padding: built for the padded batch.
@@ -123,7 +125,7 @@ class AiterWork(Protocol):
         ...
 
     @property
-    def reduce_final_map(self) -> Int32[Tensor, "..."] | None:
+    def reduce_final_map(self) -> Device[Int32[Tensor, "..."]] | None:
         """Output rows that each reduction writes.
 
         Padding: entries behind the last offset of ``reduce_indptr`` are stale.
@@ -132,7 +134,7 @@ class AiterWork(Protocol):
         ...
 
     @property
-    def reduce_partial_map(self) -> Int32[Tensor, "..."] | None:
+    def reduce_partial_map(self) -> Device[Int32[Tensor, "..."]] | None:
         """Partial results that each reduction reads.
 
         Padding: entries behind the last offset of ``reduce_indptr`` are stale.

@@ -8,12 +8,14 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Int32, Int64
     from torch import Tensor
 
+    from mla_contract.contract.schema.residence import Device, Host
+
 
 class CommonBatch(Protocol):
     """The step's requests and tokens, decodes first, as the engine hands them to every builder."""
 
     @property
-    def query_start_loc(self) -> Int32[Tensor, "num_reqs+1"]:
+    def query_start_loc(self) -> Device[Int32[Tensor, "num_reqs+1"]]:
         """Prefix sum of the query lengths, in tokens, on the device; starts at 0, ends at ``num_actual_tokens``.
 
         Padding: a padding request repeats the last offset, or adds the uniform length of a padded decode batch.
@@ -22,7 +24,7 @@ class CommonBatch(Protocol):
         ...
 
     @property
-    def query_start_loc_cpu(self) -> Int32[Tensor, "num_reqs+1"]:
+    def query_start_loc_cpu(self) -> Host[Int32[Tensor, "num_reqs+1"]]:
         """Host copy of ``query_start_loc``; only the total is binding where a backend declares that they may differ.
 
         Padding: as the device copy.
@@ -31,7 +33,7 @@ class CommonBatch(Protocol):
         ...
 
     @property
-    def seq_lens(self) -> Int32[Tensor, "num_reqs"]:
+    def seq_lens(self) -> Device[Int32[Tensor, "num_reqs"]]:
         """Cached and new tokens of each request, on the device.
 
         Padding: 0 for a padding request.
@@ -76,7 +78,7 @@ class CommonBatch(Protocol):
         ...
 
     @property
-    def block_table_tensor(self) -> Int32[Tensor, "num_reqs max_blocks"]:
+    def block_table_tensor(self) -> Device[Int32[Tensor, "num_reqs max_blocks"]]:
         """Physical block ids of each request, in order of position.
 
         Padding: padding rows hold the null block.
@@ -85,7 +87,7 @@ class CommonBatch(Protocol):
         ...
 
     @property
-    def slot_mapping(self) -> Int64[Tensor, "num_padded_tokens"]:
+    def slot_mapping(self) -> Device[Int64[Tensor, "num_padded_tokens"]]:
         """Physical cache slot of each token: ``block id * block size + offset``.
 
         Padding: -1 says that the token is not stored on this rank.
@@ -94,7 +96,7 @@ class CommonBatch(Protocol):
         ...
 
     @property
-    def causal(self) -> bool | Bool[Tensor, "num_reqs"]:
+    def causal(self) -> bool | Device[Bool[Tensor, "num_reqs"]]:
         """Whether a token sees only positions up to its own; a tensor decides for each request.
 
         Padding: undefined for padding requests.
@@ -103,7 +105,7 @@ class CommonBatch(Protocol):
         ...
 
     @property
-    def dcp_local_seq_lens(self) -> Int32[Tensor, "num_reqs"] | None:
+    def dcp_local_seq_lens(self) -> Device[Int32[Tensor, "num_reqs"]] | None:
         """Tokens of each request that this rank stores; None without decode context parallelism.
 
         Padding: 0 for a padding request.
@@ -112,7 +114,7 @@ class CommonBatch(Protocol):
         ...
 
     @property
-    def positions(self) -> Int64[Tensor, "num_actual_tokens"] | None:
+    def positions(self) -> Device[Int64[Tensor, "num_actual_tokens"]] | None:
         """Request-local position of each token; None when the caller has none at hand.
 
         Padding: undefined for padding tokens.
@@ -130,7 +132,7 @@ class CommonBatch(Protocol):
         ...
 
     @property
-    def seq_lens_cpu_upper_bound(self) -> Int32[Tensor, "num_reqs"] | None:
+    def seq_lens_cpu_upper_bound(self) -> Host[Int32[Tensor, "num_reqs"]] | None:
         """Host upper bound of ``seq_lens``; exact on prefill requests, optimistic under asynchronous speculation.
 
         Padding: 0 for a padding request.

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from jaxtyping import Int32, Shaped
     from torch import Tensor
 
+    from mla_contract.contract.schema.residence import Device, Host
+
 
 class FieldContext(Protocol):
     """The shape up to 0.27: every field is a list, or a matrix, over chunks."""
 
     @property
-    def cu_seq_lens(self) -> Int32[Tensor, "num_chunks num_prefills+1"]:
+    def cu_seq_lens(self) -> Device[Int32[Tensor, "num_chunks num_prefills+1"]]:
         """Prefix sums of the context tokens of each request in each chunk.
 
         Padding: a request without tokens in a chunk adds 0.
@@ -28,10 +30,10 @@ class FieldContext(Protocol):
         ...
 
     @property
-    def starts(self) -> Int32[Tensor, "num_chunks num_prefills"]:
+    def starts(self) -> Device[Int32[Tensor, "num_chunks num_prefills"]]:
         """First context position of each request in each chunk, in tokens; local under decode context parallelism.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.27.1 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -49,13 +51,13 @@ class FieldContext(Protocol):
     def max_seq_lens(self) -> list[int]:
         """Longest context slice in each chunk, in tokens.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.27.1 model_executor/layers/attention/mla_attention.py
         """
         ...
 
     @property
-    def seq_lens(self) -> Int32[Tensor, "num_chunks num_prefills"]:
+    def seq_lens(self) -> Host[Int32[Tensor, "num_chunks num_prefills"]]:
         """Context tokens of each request in each chunk, on the host.
 
         Padding: 0 for a request that has none in this chunk.
@@ -64,7 +66,7 @@ class FieldContext(Protocol):
         ...
 
     @property
-    def workspace(self) -> Shaped[Tensor, "workspace_rows row_width"]:
+    def workspace(self) -> Device[Shaped[Tensor, "workspace_rows row_width"]]:
         """Scratch rows that the gather writes; its dtype decides between raw copy and dequantisation.
 
         Padding: rows behind a chunk's total are stale.
@@ -73,7 +75,7 @@ class FieldContext(Protocol):
         ...
 
     @property
-    def token_to_seq(self) -> Int32[Tensor, "num_chunks max_chunk_tokens"]:
+    def token_to_seq(self) -> Device[Int32[Tensor, "num_chunks max_chunk_tokens"]]:
         """Prefill-local owner of each gathered token.
 
         Padding: 0 behind a chunk's total.
@@ -85,7 +87,7 @@ class FieldContext(Protocol):
     def chunk_total_token(self) -> list[int]:
         """Context tokens of each chunk over all ranks.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.27.1 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -94,7 +96,7 @@ class FieldContext(Protocol):
     def has_empty_context(self) -> list[bool]:
         """Whether a chunk holds a request without tokens, whose output is 0 and whose LSE is -inf.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.27.1 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -112,13 +114,13 @@ class FieldContext(Protocol):
     def local_context_lens_allranks(self) -> list[list[int]] | None:
         """True local context length of each request on each rank, in tokens; None without DCP.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.27.1 model_executor/layers/attention/mla_attention.py
         """
         ...
 
     @property
-    def padded_local_cu_seq_lens(self) -> Int32[Tensor, "num_chunks num_prefills+1"] | None:
+    def padded_local_cu_seq_lens(self) -> Device[Int32[Tensor, "num_chunks num_prefills+1"]] | None:
         """Prefix sums of the padded local lengths; None without DCP.
 
         Padding: as the lengths.
@@ -149,10 +151,10 @@ class FieldContextLens(FieldContext, Protocol):
     """The shape of 0.27, which adds the context lengths on the device."""
 
     @property
-    def context_lens(self) -> Int32[Tensor, "num_prefills"]:
+    def context_lens(self) -> Device[Int32[Tensor, "num_prefills"]]:
         """Cached tokens of each prefill, on the device.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.27.1 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -174,7 +176,7 @@ class ContextChunk(Protocol):
     def request_slice(self) -> slice:
         """Prefill-local requests of this chunk.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -183,7 +185,7 @@ class ContextChunk(Protocol):
     def token_slice(self) -> slice:
         """Prefill-local query tokens of those requests.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -216,10 +218,10 @@ class ContextChunk(Protocol):
         ...
 
     @property
-    def query_start_loc(self) -> Int32[Tensor, "chunk_reqs+1"]:
+    def query_start_loc(self) -> Device[Int32[Tensor, "chunk_reqs+1"]]:
         """Prefix sum of the chunk's query lengths, from 0.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -228,25 +230,25 @@ class ContextChunk(Protocol):
     def max_query_len(self) -> int:
         """Longest query of the chunk, in tokens; exact.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
 
     @property
-    def cu_seq_lens(self) -> Int32[Tensor, "chunk_reqs+1"]:
+    def cu_seq_lens(self) -> Device[Int32[Tensor, "chunk_reqs+1"]]:
         """Prefix sum of the chunk's context lengths, from 0.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
 
     @property
-    def starts(self) -> Int32[Tensor, "chunk_reqs"]:
+    def starts(self) -> Device[Int32[Tensor, "chunk_reqs"]]:
         """First context position of each request in the chunk, in tokens; local under decode context parallelism.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -255,13 +257,13 @@ class ContextChunk(Protocol):
     def max_seq_len(self) -> int:
         """Longest context slice of the chunk, in tokens; exact.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
 
     @property
-    def seq_lens(self) -> Int32[Tensor, "chunk_reqs"]:
+    def seq_lens(self) -> Host[Int32[Tensor, "chunk_reqs"]]:
         """Context tokens of each request in the chunk, on the host.
 
         Padding: never 0: empty requests are left out of chunks.
@@ -270,7 +272,7 @@ class ContextChunk(Protocol):
         ...
 
     @property
-    def token_to_seq(self) -> Int32[Tensor, "num_context_tokens"]:
+    def token_to_seq(self) -> Device[Int32[Tensor, "num_context_tokens"]]:
         """Chunk-local owner of each gathered token; never falls.
 
         Padding: none.
@@ -300,13 +302,13 @@ class ContextChunk(Protocol):
     def local_context_lens_allranks(self) -> list[list[int]] | None:
         """True local context length of each request on each rank, in tokens; None without DCP.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
 
     @property
-    def padded_local_cu_seq_lens(self) -> Int32[Tensor, "chunk_reqs+1"] | None:
+    def padded_local_cu_seq_lens(self) -> Device[Int32[Tensor, "chunk_reqs+1"]] | None:
         """Prefix sum of the padded local lengths; None without DCP.
 
         Padding: as the lengths.
@@ -315,7 +317,7 @@ class ContextChunk(Protocol):
         ...
 
     @property
-    def padded_local_token_to_seq(self) -> Int32[Tensor, "num_local_context_tokens"] | None:
+    def padded_local_token_to_seq(self) -> Device[Int32[Tensor, "num_local_context_tokens"]] | None:
         """Chunk-local owner of each row gathered on this rank; None without DCP.
 
         Padding: covers padding rows.
@@ -346,16 +348,16 @@ class ChunkContext(Protocol):
     """The shape since 0.28: one record for each chunk."""
 
     @property
-    def context_lens(self) -> Int32[Tensor, "num_prefills"]:
+    def context_lens(self) -> Device[Int32[Tensor, "num_prefills"]]:
         """Cached tokens of each prefill, on the device.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
 
     @property
-    def workspace(self) -> Shaped[Tensor, "workspace_rows row_width"]:
+    def workspace(self) -> Device[Shaped[Tensor, "workspace_rows row_width"]]:
         """Scratch rows that the gather writes; its dtype decides between raw copy and dequantisation.
 
         Padding: rows behind a chunk's total are stale.
@@ -367,7 +369,7 @@ class ChunkContext(Protocol):
     def chunks(self) -> Sequence[ContextChunk]:
         """Chunks in order; for each request they partition its context without overlap or gap.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -376,7 +378,7 @@ class ChunkContext(Protocol):
     def context_lens_list(self) -> list[int]:
         """Host copy of ``context_lens``.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -385,7 +387,7 @@ class ChunkContext(Protocol):
     def empty_token_slices(self) -> list[slice]:
         """Query tokens of the prefills without context, whose context output is 0 and whose LSE is -inf.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...

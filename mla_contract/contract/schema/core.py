@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
     from mla_contract.contract.schema.decode import DecodeMetadata
     from mla_contract.contract.schema.prefill import PrefillMetadata
+    from mla_contract.contract.schema.residence import Device
 
 
 class HasQueryStartLoc(Protocol):
     """Has ``query_start_loc``."""
 
     @property
-    def query_start_loc(self) -> Int32[Tensor, "num_reqs+1"]:
+    def query_start_loc(self) -> Device[Int32[Tensor, "num_reqs+1"]]:
         """Prefix sum of the query lengths, in tokens, on the device; starts at 0 and never falls.
 
         Padding: a padding request repeats the last offset, or adds the uniform length of a padded decode batch.
@@ -31,7 +32,7 @@ class HasSlotMapping(Protocol):
     """Has ``slot_mapping``."""
 
     @property
-    def slot_mapping(self) -> Int64[Tensor, "num_padded_tokens"]:
+    def slot_mapping(self) -> Device[Int64[Tensor, "num_padded_tokens"]]:
         """Physical cache slot of each token: ``block id * block size + offset``; live slots are pairwise distinct.
 
         Padding: -1 says that the token is not stored on this rank; it does not say that the token has no query.

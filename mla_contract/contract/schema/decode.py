@@ -8,12 +8,14 @@ if TYPE_CHECKING:
     from jaxtyping import Int32
     from torch import Tensor
 
+    from mla_contract.contract.schema.residence import Device
+
 
 class DecodeMetadata(Protocol):
     """The decode requests of one batch; rows are requests, or tokens where a multi-token decode is flattened."""
 
     @property
-    def block_table(self) -> Int32[Tensor, "num_decode_rows max_blocks"]:
+    def block_table(self) -> Device[Int32[Tensor, "num_decode_rows max_blocks"]]:
         """Physical block ids of each decode row, in order of position.
 
         Padding: padding rows hold the null block.
@@ -22,7 +24,7 @@ class DecodeMetadata(Protocol):
         ...
 
     @property
-    def seq_lens(self) -> Int32[Tensor, "num_decode_rows"]:
+    def seq_lens(self) -> Device[Int32[Tensor, "num_decode_rows"]]:
         """Cache length of each decode row, in tokens, as this rank stores it: local under decode context parallelism.
 
         Padding: exactly 0 on padding rows, never negative; a local 0 gives LSE -inf.
@@ -31,7 +33,7 @@ class DecodeMetadata(Protocol):
         ...
 
     @property
-    def dcp_tot_seq_lens(self) -> Int32[Tensor, "num_decode_rows"] | None:
+    def dcp_tot_seq_lens(self) -> Device[Int32[Tensor, "num_decode_rows"]] | None:
         """Cache length over all ranks, in tokens, taken before localisation; None without decode context parallelism.
 
         Padding: 0 on padding rows.

@@ -10,21 +10,23 @@ if TYPE_CHECKING:
     from jaxtyping import Int32, Int64, Shaped
     from torch import Tensor
 
+    from mla_contract.contract.schema.residence import Device
+
 
 class IndexerChunk(Protocol):
     """One prefill chunk: a run of requests, or a slice of one request's tokens, whose logits fit the budget."""
 
     @property
-    def block_table(self) -> Int32[Tensor, "chunk_reqs max_blocks"]:
+    def block_table(self) -> Device[Int32[Tensor, "chunk_reqs max_blocks"]]:
         """Physical block ids of the chunk's requests in the indexer's cache.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 v1/attention/backends/mla/indexer.py
         """
         ...
 
     @property
-    def cu_seqlen_ks(self) -> Int32[Tensor, "chunk_tokens"]:
+    def cu_seqlen_ks(self) -> Device[Int32[Tensor, "chunk_tokens"]]:
         """First gathered key of each token: the row start of its request, in states.
 
         Padding: none.
@@ -33,7 +35,7 @@ class IndexerChunk(Protocol):
         ...
 
     @property
-    def cu_seqlen_ke(self) -> Int32[Tensor, "chunk_tokens"]:
+    def cu_seqlen_ke(self) -> Device[Int32[Tensor, "chunk_tokens"]]:
         """End of the keys that each token may see, in states; never less than its start.
 
         Padding: none.
@@ -42,16 +44,16 @@ class IndexerChunk(Protocol):
         ...
 
     @property
-    def cu_seq_lens(self) -> Int32[Tensor, "chunk_reqs+1"]:
+    def cu_seq_lens(self) -> Device[Int32[Tensor, "chunk_reqs+1"]]:
         """Prefix sum of the states of each request.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 v1/attention/backends/mla/indexer.py
         """
         ...
 
     @property
-    def token_to_seq(self) -> Int32[Tensor, "total_seq_lens"]:
+    def token_to_seq(self) -> Device[Int32[Tensor, "total_seq_lens"]]:
         """Chunk-local owner of each gathered state.
 
         Padding: none.
@@ -90,7 +92,7 @@ class IndexerChunk(Protocol):
     def num_reqs(self) -> int:
         """Requests of the chunk; the rows of ``block_table``.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 v1/attention/backends/mla/indexer.py
         """
         ...
@@ -107,7 +109,7 @@ class IndexerChunk(Protocol):
         ...
 
     @property
-    def local_cu_seq_lens(self) -> Int32[Tensor, "chunk_reqs+1"] | None:
+    def local_cu_seq_lens(self) -> Device[Int32[Tensor, "chunk_reqs+1"]] | None:
         """Prefix sum of this rank's states of each request; None without DCP.
 
         Padding: none.
@@ -141,7 +143,7 @@ class IndexerPrefillMetadata(Protocol):
     def chunks(self) -> Sequence[IndexerChunk]:
         """Chunks in order of their tokens; disjoint, without gap save slices that have no state.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 v1/attention/backends/mla/indexer.py
         """
         ...
@@ -151,7 +153,7 @@ class IndexerDecodeMetadata(Protocol):
     """The decode part; native multi-token decode has a row for each request, the flattened form one for each token."""
 
     @property
-    def block_table(self) -> Int32[Tensor, "num_decode_rows max_blocks"]:
+    def block_table(self) -> Device[Int32[Tensor, "num_decode_rows max_blocks"]]:
         """Physical block ids of each decode row in the indexer's cache.
 
         Padding: padding rows hold the null block.
@@ -160,7 +162,7 @@ class IndexerDecodeMetadata(Protocol):
         ...
 
     @property
-    def seq_lens(self) -> Int32[Tensor, "*decode_rows"]:
+    def seq_lens(self) -> Device[Int32[Tensor, "*decode_rows"]]:
         """Keys that each decode token may see, in states: 1-D when flattened, requests by tokens when native.
 
         Padding: exactly 0 on padding, never negative.
@@ -169,7 +171,7 @@ class IndexerDecodeMetadata(Protocol):
         ...
 
     @property
-    def decode_lens(self) -> Int32[Tensor, "num_decode_rows"]:
+    def decode_lens(self) -> Device[Int32[Tensor, "num_decode_rows"]]:
         """Query tokens of each decode row.
 
         Padding: 0 on padding rows.
@@ -187,7 +189,7 @@ class IndexerDecodeMetadata(Protocol):
         ...
 
     @property
-    def schedule_metadata(self) -> Shaped[Tensor, "..."]:
+    def schedule_metadata(self) -> Device[Shaped[Tensor, "..."]]:
         """The logits kernel's schedule.
 
         Padding: built for the padded batch.
@@ -196,7 +198,7 @@ class IndexerDecodeMetadata(Protocol):
         ...
 
     @property
-    def global_seq_lens(self) -> Int32[Tensor, "*decode_rows"] | None:
+    def global_seq_lens(self) -> Device[Int32[Tensor, "*decode_rows"]] | None:
         """Lengths over all ranks, in tokens, taken before localisation; None without DCP.
 
         Padding: 0 on padding.
@@ -209,7 +211,7 @@ class IndexerMetadata(Protocol):
     """The indexer's record for one batch; its split agrees with the MLA metadata of the same layer."""
 
     @property
-    def seq_lens(self) -> Int32[Tensor, "num_reqs"]:
+    def seq_lens(self) -> Device[Int32[Tensor, "num_reqs"]]:
         """Cached and new tokens of each request, on the device.
 
         Padding: 0 for a padding request.
@@ -227,7 +229,7 @@ class IndexerMetadata(Protocol):
         ...
 
     @property
-    def slot_mapping(self) -> Int64[Tensor, "num_padded_tokens"]:
+    def slot_mapping(self) -> Device[Int64[Tensor, "num_padded_tokens"]]:
         """Physical slot of each token in the indexer's cache.
 
         Padding: -1 says that the token is not stored on this rank.
@@ -257,7 +259,7 @@ class IndexerMetadata(Protocol):
     def num_prefills(self) -> int:
         """Trailing requests on the prefill path.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 v1/attention/backends/mla/indexer.py
         """
         ...
@@ -266,7 +268,7 @@ class IndexerMetadata(Protocol):
     def num_prefill_tokens(self) -> int:
         """Query tokens of the prefill requests; the sum with the decode tokens is the batch's.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 v1/attention/backends/mla/indexer.py
         """
         ...
@@ -284,7 +286,7 @@ class IndexerMetadata(Protocol):
     def prefill(self) -> IndexerPrefillMetadata | None:
         """The prefill part; None exactly when there are no prefills.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 v1/attention/backends/mla/indexer.py
         """
         ...

@@ -9,25 +9,26 @@ if TYPE_CHECKING:
     from torch import Tensor, dtype
 
     from mla_contract.contract.schema.context import ChunkContext, FieldContext
+    from mla_contract.contract.schema.residence import Device, Host
 
 
 class PrefillMetadata(Protocol):
     """The prefill requests of one batch, renumbered from 0."""
 
     @property
-    def block_table(self) -> Int32[Tensor, "num_prefills max_blocks"]:
+    def block_table(self) -> Device[Int32[Tensor, "num_prefills max_blocks"]]:
         """Physical block ids of each prefill request, in order of position.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
 
     @property
-    def query_start_loc(self) -> Int32[Tensor, "num_prefills+1"]:
+    def query_start_loc(self) -> Device[Int32[Tensor, "num_prefills+1"]]:
         """Prefix sum of the prefill query lengths, in tokens; starts at 0 again.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -36,7 +37,7 @@ class PrefillMetadata(Protocol):
     def max_query_len(self) -> int:
         """Longest prefill query, in tokens.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -47,7 +48,7 @@ class PrefillMetadata(Protocol):
 
         One record of parallel lists up to 0.27, one record for each chunk since 0.28; a consumer states which it reads.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -75,10 +76,10 @@ class DensePrefillMetadata(PrefillMetadata, Protocol):
     """The prefill record with what sparse backends need to run dense prefill; since 0.27."""
 
     @property
-    def query_lens_cpu(self) -> Int32[Tensor, "num_prefills"] | None:
+    def query_lens_cpu(self) -> Host[Int32[Tensor, "num_prefills"]] | None:
         """Query length of each prefill, in tokens, on the host.
 
-        Padding: none; padding requests are no prefills.
+        Padding: none; padding requests are not prefills.
         Source: vLLM 0.33.0 model_executor/layers/attention/mla_attention.py
         """
         ...
@@ -93,7 +94,7 @@ class DensePrefillMetadata(PrefillMetadata, Protocol):
         ...
 
     @property
-    def topk_mask_workspace(self) -> Shaped[Tensor, "..."] | None:
+    def topk_mask_workspace(self) -> Device[Shaped[Tensor, "..."]] | None:
         """Scratch for the mask of selected positions when masked dense attention is available.
 
         Padding: contents are undefined between layers.

@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from jaxtyping import Int32
     from torch import Tensor
 
+    from mla_contract.contract.schema.residence import Device
+
 
 class HasBlockTable(Protocol):
     """Has ``block_table``."""
 
     @property
-    def block_table(self) -> Int32[Tensor, "num_reqs max_blocks"]:
+    def block_table(self) -> Device[Int32[Tensor, "num_reqs max_blocks"]]:
         """Physical block ids of each request, in order of position; contiguous along a row.
 
         Padding: columns behind a request's last block are undefined; padding rows hold the null block.
@@ -28,7 +30,7 @@ class HasReqIdPerToken(Protocol):
     """Has ``req_id_per_token``."""
 
     @property
-    def req_id_per_token(self) -> Int32[Tensor, "num_kernel_rows"]:
+    def req_id_per_token(self) -> Device[Int32[Tensor, "num_kernel_rows"]]:
         """Request-local owner of each token: a row of ``block_table``.
 
         Padding: padding tokens own row 0, whose blocks they must not write.
@@ -82,7 +84,7 @@ class HasSeqLens(Protocol):
     """Has ``seq_lens``."""
 
     @property
-    def seq_lens(self) -> Int32[Tensor, "num_reqs"] | None:
+    def seq_lens(self) -> Device[Int32[Tensor, "num_reqs"]] | None:
         """Cached and new tokens of each request, in tokens, on the device; read under decode context parallelism.
 
         Padding: 0 for a padding request.

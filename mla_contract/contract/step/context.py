@@ -1,9 +1,15 @@
-"""The subject of all clauses: one metadata object with whatever else is known of its batch."""
+"""The subject of all clauses: one metadata object with whatever else is known of its batch.
+
+What a batch or a record does not say is None, and such attributes have the type Any: a clause names what it reads among
+its needs, and a need is the only place that asks whether it is known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -13,14 +19,14 @@ from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
 from mla_contract.contract.step.facts import NO_FACTS, Facts
 from mla_contract.contract.step.host import host, host_copy, host_ints
 from mla_contract.contract.step.trace import NO_TRACE, BuildTrace
-from mla_contract.contract.step.views import ContextView, context_view
+from mla_contract.contract.step.views import context_view
 
 T = TypeVar("T")
 Ints = NDArray[np.int64]
 
 
 class lazy(Generic[T]):
-    """A value computed on first use and kept on the instance; works on frozen classes."""
+    """A value computed on first use and kept on the instance; the look-up finds it there from then on."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self.compute = compute
@@ -34,31 +40,101 @@ class lazy(Generic[T]):
 
 def largest(values: Any) -> int:
     """Return the largest element, 0 of none; several times faster than ``max`` on short arrays."""
-    return int(values[values.argmax()]) if len(values) else 0
+    return int(values.item(values.argmax())) if len(values) else 0
 
 
 def smallest(values: Any) -> int:
     """Return the smallest element, 0 of none."""
-    return int(values[values.argmin()]) if len(values) else 0
+    return int(values.item(values.argmin())) if len(values) else 0
 
 
-def read_int(obj: object, name: str) -> int | None:
-    """Return an integer attribute, or None when it is missing or no integer."""
-    value = getattr(obj, name, None)
+class _Members:
+    """Attributes that are read of an object together; one that cannot be read is None: it is not known."""
+
+    def __init__(self, *names: str) -> None:
+        self.names, self.of_all = names, attrgetter(*names)
+
+    def __call__(self, obj: object) -> Sequence[Any]:
+        try:
+            return self.of_all(obj)
+        except Exception:  # noqa: BLE001 - the records are foreign; the structure's check reports a member that raises
+            return [read(obj, name) for name in self.names]
+
+
+def read(obj: object, name: str, absent: Any = None) -> Any:
+    """Return an attribute, or ``absent`` where there is none or reading it raises."""
+    try:
+        return getattr(obj, name, absent)
+    except Exception:  # noqa: BLE001 - as above
+        return absent
+
+
+def _int(value: Any) -> Any:
+    """Return an int, or None for anything else."""
     return value if type(value) is int else None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+def _copy(array: Any) -> Any:
+    """Return the elements of a host array, or None."""
+    try:
+        return host_copy(array)
+    except Exception:  # noqa: BLE001 - as above
+        return None
+
+
+_SIZES = _Members("num_reqs", "num_actual_tokens")
+_BATCH = _Members(*_SIZES.names, "query_start_loc_cpu", "seq_lens_cpu_upper_bound", "is_prefilling")
+_COUNTS = _Members("num_decodes", "num_prefills", "num_decode_tokens", "decode", "prefill")
+_ABSENT = object()
+
+
+@lru_cache(maxsize=64)
+def _ramp(length: int, kind: str) -> bytes:
+    """Return the bytes of 0, 1, 2, ... in an element type."""
+    return np.arange(length, dtype=kind).tobytes()
+
+
+@lru_cache(maxsize=64)
+def _ones(length: int) -> Any:
+    """Return the query lengths of ``length`` plain decodes; shared, so that nobody may write them."""
+    ones = np.ones(length, np.int32)
+    ones.setflags(write=False)
+    return ones
+
+
+@dataclass(init=False, eq=False)
 class StepContext:
-    """What the clauses look at. Whatever is None is not known, and the clauses that need it do not apply.
+    """What the clauses look at; what several of them share is computed once.
 
     Attributes:
         metadata: The object that a builder returned: MLA, sparse, aiter or indexer.
         batch: The common batch that the builder was given.
         declaration: What the backend says of itself.
         facts: Numbers of the configuration.
+        known: The same, with the type Any, for clauses whose needs say that they are known.
         trace: Records of what happened around the build: calls, reservations, slices, reuse.
-        path: How reports name the metadata.
+        path: How reports name the metadata; its class where it is empty.
+        num_reqs: Requests, by the batch or else by the metadata.
+        num_tokens: Tokens, by the batch or else by the metadata.
+        num_decodes: Decode requests of the metadata.
+        num_prefills: Prefill requests of the metadata.
+        num_decode_tokens: Decode tokens of the metadata.
+        is_indexer: Whether the metadata is an indexer's record.
+        is_mla: Whether the metadata is an MLA record.
+        is_sparse: Whether the metadata is a sparse backend's record.
+        all_decodes: Whether the backend declares that all its tokens are decodes.
+        decode: The decode part of the metadata.
+        prefill: The prefill part of the metadata.
+        chunked_context: The chunked context of the prefill part.
+        start_loc: Host copy of the query offsets.
+        upper_lens: Host upper bound of the sequence lengths.
+        is_prefilling: Host copy of the prefilling flags.
+        query_lens: Query length of each request, from the host copy.
+        context_lens: Host upper bound of the cached tokens of each request.
+        max_query_len: Longest query by the host copy; 0 when there is none.
+        min_query_len: Shortest query by the host copy; 0 when there is none.
+        max_upper_len: Longest sequence by the upper bound; 0 when there is none.
+        min_context_len: Fewest cached tokens by the bounds; 0 when there is no request.
     """
 
     metadata: Any = None
@@ -67,6 +143,70 @@ class StepContext:
     facts: Facts = NO_FACTS
     trace: BuildTrace = NO_TRACE
     path: str = ""
+
+    def __init__(
+        self,
+        *,
+        metadata: Any = None,
+        batch: Any = None,
+        declaration: BackendDeclaration | None = None,
+        facts: Facts = NO_FACTS,
+        trace: BuildTrace = NO_TRACE,
+        path: str = "",
+    ) -> None:
+        """Keep what is given, and read at once what most clauses look at."""
+        self.metadata, self.batch, self.declaration = metadata, batch, declaration
+        self.facts, self.trace, self.path = facts, trace, path
+        self.known: Any = facts
+        self.all_decodes = declaration is not None and declaration.routing is Routing.ALL_DECODES
+        self.start_loc: Any = None
+        self.upper_lens: Any = None
+        self.is_prefilling: Any = None
+        reqs = tokens = None
+        if batch is not None:
+            reqs, tokens, start_loc, upper_lens, flags = _BATCH(batch)
+            self.start_loc, self.upper_lens = _copy(start_loc), _copy(upper_lens)
+            self.is_prefilling = None if flags is None else _copy(flags)
+        if type(reqs) is not int or type(tokens) is not int:
+            own_reqs, own_tokens = _SIZES(metadata)
+            reqs = reqs if type(reqs) is int else _int(own_reqs)
+            tokens = tokens if type(tokens) is int else _int(own_tokens)
+        self.num_reqs: Any = reqs
+        self.num_tokens: Any = tokens
+        decodes, prefills, decode_tokens, self.decode, self.prefill = _COUNTS(metadata)
+        self.num_decodes, self.num_prefills, self.num_decode_tokens = _int(decodes), _int(prefills), _int(decode_tokens)
+        self.is_indexer = read(metadata, "num_prefill_tokens", _ABSENT) is not _ABSENT
+        self.is_mla = self.num_decodes is not None and not self.is_indexer
+        self.is_sparse = self.is_mla and read(metadata, "topk_tokens", _ABSENT) is not _ABSENT
+        self.chunked_context = None if self.prefill is None else read(self.prefill, "chunked_context")
+        self.query_lens: Any = None
+        self.context_lens: Any = None
+        self.max_query_len = self.min_query_len = self.max_upper_len = self.min_context_len = 0
+        try:
+            self._measure()
+        except Exception:  # noqa: BLE001 - arrays of another rank or length: their structure is reported, not measured
+            self.query_lens = self.context_lens = None
+
+    def _measure(self) -> None:
+        """Take lengths and their extremes from the host copies."""
+        start_loc, upper = self.start_loc, self.upper_lens
+        if upper is not None:
+            self.max_upper_len = largest(upper)
+        if start_loc is None:
+            return
+        # Batches of plain decodes are by far the most: their offsets are known by one comparison of bytes.
+        if start_loc.tobytes() == _ramp(len(start_loc), start_loc.dtype.char):
+            self.query_lens = _ones(len(start_loc) - 1)
+            self.max_query_len = self.min_query_len = min(len(self.query_lens), 1)
+            if upper is not None:
+                self.context_lens = upper - self.query_lens
+                self.min_context_len = smallest(upper) - self.min_query_len
+            return
+        self.query_lens = start_loc[1:] - start_loc[:-1]
+        self.max_query_len, self.min_query_len = largest(self.query_lens), smallest(self.query_lens)
+        if upper is not None:
+            self.context_lens = upper - self.query_lens
+            self.min_context_len = smallest(self.context_lens)
 
     @lazy
     def name(self) -> str:
@@ -79,120 +219,15 @@ class StepContext:
         return type(self.batch).__name__
 
     @lazy
-    def num_reqs(self) -> int | None:
-        """Requests, by the batch or else by the metadata."""
-        found = read_int(self.batch, "num_reqs")
-        return read_int(self.metadata, "num_reqs") if found is None else found
-
-    @lazy
-    def num_tokens(self) -> int | None:
-        """Tokens, by the batch or else by the metadata."""
-        found = read_int(self.batch, "num_actual_tokens")
-        return read_int(self.metadata, "num_actual_tokens") if found is None else found
-
-    @lazy
-    def num_decodes(self) -> int | None:
-        """Decode requests of the metadata."""
-        return read_int(self.metadata, "num_decodes")
-
-    @lazy
-    def num_prefills(self) -> int | None:
-        """Prefill requests of the metadata."""
-        return read_int(self.metadata, "num_prefills")
-
-    @lazy
-    def num_decode_tokens(self) -> int | None:
-        """Decode tokens of the metadata."""
-        return read_int(self.metadata, "num_decode_tokens")
-
-    @lazy
-    def is_indexer(self) -> bool:
-        """Whether the metadata is an indexer's record."""
-        return self.metadata is not None and hasattr(self.metadata, "num_prefill_tokens")
-
-    @lazy
-    def is_mla(self) -> bool:
-        """Whether the metadata is an MLA record."""
-        return self.metadata is not None and not self.is_indexer and self.num_decodes is not None
-
-    @lazy
-    def is_sparse(self) -> bool:
-        """Whether the metadata is a sparse backend's record."""
-        return self.is_mla and hasattr(self.metadata, "topk_tokens")
-
-    @lazy
-    def all_decodes(self) -> bool:
-        """Whether the backend declares that all its tokens are decodes."""
-        return self.declaration is not None and self.declaration.routing is Routing.ALL_DECODES
-
-    @lazy
-    def decode(self) -> Any:
-        """The decode part of the metadata."""
-        return getattr(self.metadata, "decode", None)
-
-    @lazy
-    def prefill(self) -> Any:
-        """The prefill part of the metadata."""
-        return getattr(self.metadata, "prefill", None)
-
-    @lazy
-    def start_loc(self) -> Ints | None:
-        """Host copy of the query offsets."""
-        return host_copy(getattr(self.batch, "query_start_loc_cpu", None))
-
-    @lazy
-    def query_lens(self) -> Ints | None:
-        """Query length of each request, from the host copy."""
-        return None if self.start_loc is None else self.start_loc[1:] - self.start_loc[:-1]
-
-    @lazy
-    def max_query_len(self) -> int:
-        """Longest query by the host copy; 0 when there is none."""
-        return 0 if self.query_lens is None else largest(self.query_lens)
-
-    @lazy
-    def min_query_len(self) -> int:
-        """Shortest query by the host copy; 0 when there is none."""
-        return 0 if self.query_lens is None else smallest(self.query_lens)
-
-    @lazy
     def max_decode_query_len(self) -> int:
         """Longest query among the leading decodes; 0 when there is none."""
-        own = None if self.query_lens is None or self.num_decodes is None else self.query_lens[: self.num_decodes]
-        return 0 if own is None else largest(own)
+        if self.num_decodes == len(self.query_lens):
+            return self.max_query_len
+        return largest(self.query_lens[: self.num_decodes])
 
     @lazy
-    def upper_lens(self) -> Ints | None:
-        """Host upper bound of the sequence lengths."""
-        return host_copy(getattr(self.batch, "seq_lens_cpu_upper_bound", None))
-
-    @lazy
-    def max_upper_len(self) -> int:
-        """Longest sequence by the upper bound; 0 when there is none."""
-        return 0 if self.upper_lens is None else largest(self.upper_lens)
-
-    @lazy
-    def context_lens(self) -> Ints | None:
-        """Host upper bound of the cached tokens of each request."""
-        if self.upper_lens is None or self.query_lens is None:
-            return None
-        return self.upper_lens - self.query_lens
-
-    @lazy
-    def min_context_len(self) -> int:
-        """Fewest cached tokens by the bounds; 0 when there is no request."""
-        return 0 if self.context_lens is None else smallest(self.context_lens)
-
-    @lazy
-    def is_prefilling(self) -> NDArray[Any] | None:
-        """Host copy of the prefilling flags."""
-        return host_copy(getattr(self.batch, "is_prefilling", None))
-
-    @lazy
-    def fresh(self) -> NDArray[Any] | None:
-        """Which live requests compute a prompt: without context, or flagged; None when it is not known."""
-        if self.context_lens is None or self.upper_lens is None:
-            return None
+    def fresh(self) -> NDArray[Any]:
+        """Which live requests compute a prompt: without context, or flagged."""
         fresh: NDArray[Any] = self.context_lens == 0
         if self.is_prefilling is not None:
             fresh |= self.is_prefilling
@@ -201,9 +236,20 @@ class StepContext:
         return fresh
 
     @lazy
-    def context(self) -> ContextView | None:
+    def context(self) -> Any:
         """The chunked context of either shape."""
-        return context_view(getattr(self.prefill, "chunked_context", None))
+        return context_view(self.chunked_context)
+
+    @lazy
+    def chunk_starts(self) -> tuple[list[Ints], Ints]:
+        """First position of each request in each chunk; and what all chunks hold of each prefill, up to their last."""
+        chunks = self.context.chunks
+        done, starts = np.zeros(max((chunk.last for chunk in chunks), default=0), np.int64), []
+        for chunk in chunks:
+            own = done[chunk.first : chunk.last]
+            starts.append(own.copy())
+            own += chunk.sizes
+        return starts, done
 
     @lazy
     def seq_lens(self) -> Ints:

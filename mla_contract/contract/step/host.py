@@ -19,15 +19,14 @@ class CaptureInProgress(RuntimeError):
     """A device array was to be read while a stream is captured."""
 
 
-def host_copy(array: Any) -> NDArray[Any] | None:
+def host_copy(array: Any) -> Any:
     """Return the elements of an array that lives on the host, or None for any other.
 
     Sync: none
     """
     if array is None or not array.is_cpu:
         return None
-    view: NDArray[Any] = array.numpy()
-    return view
+    return array.numpy()
 
 
 def host(array: Any) -> NDArray[Any]:

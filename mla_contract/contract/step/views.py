@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -12,22 +12,25 @@ import numpy as np
 from mla_contract.contract.step.host import host_copy
 
 FIELD_SHAPE, CHUNK_SHAPE = "fields", "chunks"
+_NO_LENS = np.zeros(0, np.int32)
 
 
-@dataclass(frozen=True, slots=True)
 class ChunkView:
     """One chunk: which prefills it serves, and how many context tokens of each.
 
     Attributes:
         path: Where it stands in the record.
         first: First prefill-local request.
-        lens: Context tokens of each request, from the host.
-        sizes: The same as an array.
+        last: End of the requests.
+        sizes: Context tokens of each request, from the host.
+        tokens: Their sum.
+        longest: Their largest; 0 of none.
+        shortest: Their smallest; 1 of none, because no request is without tokens.
         total: Tokens that the record says the chunk has over all ranks.
         local_total: Rows that the record says this rank gathers.
         max_len: Longest slice that the record states.
         padded_local: Local lengths on each rank, rounded up; None without DCP.
-        cu_seq_lens: Array of prefix sums of ``lens``, or of the local lengths where the old shape holds those.
+        cu_seq_lens: Array of prefix sums of the lengths, or of the local lengths where the old shape holds those.
         starts: Array of first positions: local ones under DCP.
         token_to_seq: Array of owners.
         record: The chunk's own record; None in the shape of parallel lists.
@@ -35,20 +38,34 @@ class ChunkView:
         padded_token_to_seq: Array of owners of the padded local rows; None where the record has none.
     """
 
-    path: str
-    first: int
-    lens: tuple[int, ...]
-    sizes: Any
-    total: int
-    local_total: int
-    max_len: int
-    padded_local: tuple[int, ...] | None
+    __slots__ = (
+        *("path", "first", "last", "sizes", "tokens", "longest", "shortest", "total", "local_total", "max_len"),
+        *("padded_local", "cu_seq_lens", "starts", "token_to_seq", "record"),
+        *("padded_cu_seq_lens", "padded_token_to_seq"),
+    )
+
+    total: Any
+    local_total: Any
+    max_len: Any
+    padded_local: Any
     cu_seq_lens: Any
     starts: Any
     token_to_seq: Any
-    record: Any = None
-    padded_cu_seq_lens: Any = None
-    padded_token_to_seq: Any = None
+    padded_cu_seq_lens: Any
+    padded_token_to_seq: Any
+
+    def __init__(self, path: str, first: int, sizes: Any, record: Any = None) -> None:
+        """Measure the lengths; the other attributes are set by whoever reads the shape."""
+        self.path, self.first, self.sizes, self.record = path, first, sizes, record
+        self.last = first + len(sizes)
+        self.tokens = int(np.add.reduce(sizes))
+        self.longest: int = sizes.item(sizes.argmax()) if len(sizes) else 0
+        self.shortest: int = sizes.item(sizes.argmin()) if len(sizes) else 1
+
+    @property
+    def lens(self) -> tuple[int, ...]:
+        """The lengths as ints, for reports."""
+        return tuple(self.sizes.tolist())
 
     def field_path(self, name: str) -> str:
         """Return how reports name a field of the chunk, given by its name since 0.28."""
@@ -84,7 +101,7 @@ class ContextView:
 
     shape: str
     chunks: tuple[ChunkView, ...]
-    context_lens: tuple[int, ...] | None
+    context_lens: Sequence[int] | None
     workspace: Any
     flagged_empty: tuple[bool, ...] | None
     empty_slices: tuple[slice, ...] | None
@@ -106,29 +123,18 @@ def _chunk_shape(record: Any) -> ContextView:
     chunks = []
     local: dict[int, tuple[int, ...]] = {}
     for index, chunk in enumerate(record.chunks):
-        lens = host_copy(chunk.seq_lens)
-        first = chunk.request_slice.start
+        lens, first = host_copy(chunk.seq_lens), chunk.request_slice.start
         ranks = chunk.local_context_lens_allranks
-        local.update({first + row: tuple(values) for row, values in enumerate(ranks or ())})
-        chunks.append(
-            ChunkView(
-                f"chunks[{index}]",
-                first,
-                tuple(lens.tolist()) if lens is not None else (),
-                lens if lens is not None else np.zeros(0, np.int32),
-                chunk.num_context_tokens,
-                chunk.num_local_context_tokens,
-                chunk.max_seq_len,
-                None if chunk.padded_local_seq_lens is None else tuple(chunk.padded_local_seq_lens),
-                chunk.cu_seq_lens,
-                chunk.starts,
-                chunk.token_to_seq,
-                chunk,
-                getattr(chunk, "padded_local_cu_seq_lens", None),
-                getattr(chunk, "padded_local_token_to_seq", None),
-            )
-        )
-    context_lens = tuple(record.context_lens_list)
+        if ranks:
+            local.update({first + row: tuple(values) for row, values in enumerate(ranks)})
+        view = ChunkView(f"chunks[{index}]", first, _NO_LENS if lens is None else lens, chunk)
+        view.total, view.local_total = chunk.num_context_tokens, chunk.num_local_context_tokens
+        view.max_len, view.padded_local = chunk.max_seq_len, chunk.padded_local_seq_lens
+        view.cu_seq_lens, view.starts, view.token_to_seq = chunk.cu_seq_lens, chunk.starts, chunk.token_to_seq
+        view.padded_cu_seq_lens = getattr(chunk, "padded_local_cu_seq_lens", None)
+        view.padded_token_to_seq = getattr(chunk, "padded_local_token_to_seq", None)
+        chunks.append(view)
+    context_lens = record.context_lens_list
     return ContextView(
         CHUNK_SHAPE,
         tuple(chunks),
@@ -146,27 +152,20 @@ def _field_shape(record: Any) -> ContextView:
     matrix = host_copy(record.seq_lens)
     rows = [] if matrix is None else list(matrix)
     padded_sums = getattr(record, "padded_local_cu_seq_lens", None)
-    chunks = tuple(
-        ChunkView(
-            f"seq_lens[{index}]",
-            0,
-            tuple(row.tolist()),
-            row,
-            record.chunk_total_token[index],
-            record.seq_tot[index],
-            record.max_seq_lens[index],
-            None if padded is None else tuple(padded[index]),
-            record.cu_seq_lens[index],
-            record.starts[index],
-            record.token_to_seq[index],
-            padded_cu_seq_lens=None if padded_sums is None else padded_sums[index],
-        )
-        for index, row in enumerate(rows)
-    )
+    chunks = []
+    for index, row in enumerate(rows):
+        view = ChunkView(f"seq_lens[{index}]", 0, row)
+        view.total, view.local_total = record.chunk_total_token[index], record.seq_tot[index]
+        view.max_len, view.padded_local = record.max_seq_lens[index], None if padded is None else padded[index]
+        view.cu_seq_lens, view.starts = record.cu_seq_lens[index], record.starts[index]
+        view.token_to_seq = record.token_to_seq[index]
+        view.padded_cu_seq_lens = None if padded_sums is None else padded_sums[index]
+        view.padded_token_to_seq = None
+        chunks.append(view)
     local = record.local_context_lens_allranks
     return ContextView(
         FIELD_SHAPE,
-        chunks,
+        tuple(chunks),
         None,
         record.workspace,
         tuple(record.has_empty_context),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mla_contract.contract.structure.specs import HOST, FieldSpec, TensorSpec
+from mla_contract.contract.schema.residence import HOST
+from mla_contract.contract.structure.specs import FieldSpec, TensorSpec
 
 _ARRAY_MEMBERS = ("dtype", "shape", "device", "stride", "data_ptr")
 

@@ -77,7 +77,7 @@ def _parse_axis(text: str) -> Axis:
     try:
         tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
-        raise InvalidContract(f"axis {text!r} is no expression") from error
+        raise InvalidContract(f"axis {text!r} is not an expression") from error
     names = tuple(dict.fromkeys(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)))
     match tree:
         case ast.Name():

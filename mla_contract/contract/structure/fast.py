@@ -11,10 +11,9 @@ from functools import cache
 from itertools import count
 from typing import Any
 
+from mla_contract.contract.schema.residence import DEVICE, HOST
 from mla_contract.contract.structure.axes import Axis
 from mla_contract.contract.structure.specs import (
-    DEVICE,
-    HOST,
     FieldSpec,
     ListSpec,
     MethodSpec,

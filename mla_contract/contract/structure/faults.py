@@ -137,7 +137,7 @@ CODE_OF: Mapping[str, str] = MappingProxyType({fault.kind: fault.code for fault 
 """Code of each kind of fault."""
 
 SENTENCE_OF: Mapping[str, str] = MappingProxyType(
-    {fault.kind: fault.sentence for fault in FAULTS} | {"tensor_type": "value is no array"}
+    {fault.kind: fault.sentence for fault in FAULTS} | {"tensor_type": "value is not an array"}
 )
 """Headline of each kind of fault."""
 

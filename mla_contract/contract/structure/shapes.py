@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mla_contract.contract.schema.residence import DEVICE
 from mla_contract.contract.structure.arrays import array_fault, describe, is_array, is_dtype
 from mla_contract.contract.structure.axes import Axis
 from mla_contract.contract.structure.faults import CODE_OF, HELP_OF, SENTENCE_OF
 from mla_contract.contract.structure.specs import (
-    DEVICE,
     FieldSpec,
     ListSpec,
     RecordSpec,

@@ -6,13 +6,13 @@ The strict models, the fast path and the docs are built from here, so that none 
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 
+from mla_contract.contract.schema.residence import DEVICE, HOST
 from mla_contract.contract.schema.tiers import TIERS, Member, members
 from mla_contract.contract.structure.axes import Shape, parse_shape
 from mla_contract.errors import InvalidContract
@@ -35,8 +35,7 @@ DTYPES: Mapping[str, str | None] = MappingProxyType(
 """Element types of the annotations; None allows any."""
 
 SCALARS = frozenset({"int", "bool", "str", "float", "slice", "dtype"})
-HOST, DEVICE = "host", "device"
-_HOST_WORDS = re.compile(r"\bon the host\b|^Host (copy|upper bound)\b")
+_RESIDENCES = {"Host": HOST, "Device": DEVICE}
 _SEQUENCES = frozenset({"list", "tuple", "Sequence"})
 
 
@@ -49,10 +48,11 @@ class ScalarSpec:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An array: element type and named axes."""
+    """An array: element type, named axes, and where it lives; None where the contract leaves that open."""
 
     dtype: str | None
     shape: Shape
+    residence: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +124,12 @@ def _field(protocol: type, member: Member) -> FieldSpec:
     except (SyntaxError, InvalidContract) as error:
         raise InvalidContract(f"{member.owner}.{member.name}: {error}") from error
     known = tuple(option for option in options if option is not None)
-    return FieldSpec(member.name, known, len(known) < len(options), _residence(member, known), member.annotation)
+    return FieldSpec(member.name, known, len(known) < len(options), _residence(known), member.annotation)
 
 
-def _residence(member: Member, options: tuple[Spec, ...]) -> str | None:
-    """Return where an array lives, as its name or the first paragraph of its docstring says."""
-    if not any(isinstance(option, TensorSpec) for option in options):
-        return None
-    first = member.doc.split("\n\n")[0]
-    if "_cpu" in member.name or _HOST_WORDS.search(first):
-        return HOST
-    return None if member.name == "is_prefilling" else DEVICE
+def _residence(options: tuple[Spec, ...]) -> str | None:
+    """Return where the arrays of a member live."""
+    return next((option.residence for option in options if isinstance(option, TensorSpec)), None)
 
 
 def _alternatives(tree: ast.expr) -> list[ast.expr]:
@@ -155,6 +150,10 @@ def _spec(protocol: type, tree: ast.expr) -> Spec | None:
             return ScalarSpec(name)
         case ast.Name(id=name):
             return RecordSpec(_protocol(protocol, name))
+        case ast.Subscript(value=ast.Name(id=name), slice=inner) if name in _RESIDENCES:
+            array = _spec(protocol, inner)
+            if isinstance(array, TensorSpec):
+                return replace(array, residence=_RESIDENCES[name])
         case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple(elts=[_, ast.Constant(value=str() as axes)])):
             if name in DTYPES:
                 return TensorSpec(DTYPES[name], parse_shape(axes))

@@ -14,9 +14,6 @@ Arguments = Mapping[str, Any]
 POISON = float("nan")
 """What unwritten floats hold."""
 
-STALE = -2_000_000_000
-"""What unwritten integers hold."""
-
 FP8_MAX = {torch.float8_e4m3fn: 448.0, torch.float8_e4m3fnuz: 240.0}
 COMPUTE_UNITS = {"gfx942": 304, "gfx950": 256}
 

@@ -38,7 +38,7 @@ def cp_gather_indexer_k_quant_cache(chip: Chip, a: Arguments) -> None:
     """Gather keys and scales; a row that belongs to no sequence would read an uninitialised variable."""
     cache, bounds, table = a["kv_cache"], a["cu_seq_lens"].tolist(), a["block_table"]
     dim, block_size = a["dst_k"].shape[1], cache.shape[1]
-    require(len(a["dst_k"]) == bounds[-1], "dst_k has rows of no sequence")
+    require(len(a["dst_k"]) == bounds[-1], "dst_k has rows that no sequence owns")
     _check_shuffle(a, block_size, dim)
     pages = cache.view(torch.uint8).as_strided((len(cache), cache.shape[1] * cache.shape[2]), (cache.stride(0), 1))
     keys, scales = a["dst_k"].view(torch.uint8), a["dst_scale"].view(torch.uint8)

@@ -44,7 +44,11 @@ def get_mla_metadata_v1(chip: Chip, a: Arguments) -> None:
     _check(chip, gran & (gran - 1) == 0, f"kv_granularity={gran}")
     for name in ("seqlens_qo_indptr", "seqlens_kv_indptr", "kv_last_page_lens"):
         index = a.get(name)
-        _check(chip, index is None or (index.dtype is torch.int32 and index.stride(0) == 1), f"{name} is not int32")
+        _check(
+            chip,
+            index is None or (index.dtype is torch.int32 and index.stride(0) == 1),
+            f"{name} is not contiguous int32",
+        )
     fold = chip.fold(*chip.pair(q, kv), heads)
     _check(chip, fold == 1 or a["uni_seqlen_qo"] >= 1, "folding needs uni_seqlen_qo")
     bounds = a["seqlens_kv_indptr"].tolist()

@@ -35,16 +35,16 @@ def test_drift_rules_base_tree_find_nothing() -> None:
     assert found(open_case(BASE), RULES.values()) == []
 
 
-def test_private_copy_message_names_shared_function_hashes_and_witness() -> None:
-    """The finding says which function is copied, that the hashes differ, and on which smallest batch the results do."""
+def test_private_copy_message_names_shared_function_hashes_and_statements() -> None:
+    """The finding says which function is copied, that the hashes differ, and which statements only one of them has."""
     copied, same, other = sorted(
         findings(open_case(FIXTURES / "drift" / "private_copy"), [private_copy.RULE]), key=lambda f: f.line
     )
     assert "split_decodes_and_prefills (vllm/v1/attention/backends/utils.py:6)" in copied.message
-    assert "they differ first at q=[1, 0]" not in copied.message
-    assert "differ first at q=" in copied.message and "require_uniform=True" in copied.message
+    assert "only here: `if common_attn_metadata.max_query_len <= decode_threshold:`; only in" in copied.message
+    assert "(not require_uniform" in copied.message.partition("only in the shared one: ")[2]
     assert "same hash" in same.message and "will not follow the next change" in same.message
-    assert "not run: parameter max_rows" in other.message
+    assert "`(self, context_lens, max_rows)`" in other.message and "and 9 more" in other.message
 
 
 def test_dropped_field_finding_names_last_release_with_the_field() -> None:

@@ -90,11 +90,11 @@ def test_ignored_attr_error_0_33_finds_the_lines_of_the_layer(run: Run) -> None:
     assert lines == [1002, 1003, 1142, 1148, 1233]
 
 
-def test_private_copy_0_33_finds_second_chunker_with_witness(run: Run) -> None:
-    """The second chunker of that name is found, and differs from the base chunker on two small requests."""
+def test_private_copy_0_33_finds_second_chunker_with_its_statements(run: Run) -> None:
+    """The second chunker of that name is found, with statements that only it has."""
     (finding,) = run("0.33.0", private_copy.RULE)
     assert finding.path.endswith("mla/rocm_paged_mxfp4_indexer.py") and finding.field == "split_prefill_chunks"
-    assert "they differ first at q=[1, 1], max_logits_bytes=8" in finding.message
+    assert "only here: `(context_lens, query_lens, max_logits_bytes, request_offset=0)`, " in finding.message
 
 
 def test_defaulted_read_0_33_informs_only(run: Run) -> None:
@@ -128,7 +128,7 @@ def test_dropped_field_own_tree_has_none(run: Run, version: str) -> None:
 
 
 def test_plugin_with_older_split_over_newer_release_is_found(release_tree: Callable[[str], Path]) -> None:
-    """A plugin that froze the split of 0.25 and reads a dropped field is found over 0.33, with release and witness."""
+    """A plugin that froze the split of 0.25 and reads a dropped field is found over 0.33, with its release."""
     text = (release_tree("0.25.1") / UTILS).read_text()
     node = next(n for n in ast.parse(text).body if getattr(n, "name", "") == "split_decodes_and_prefills")
     source = (
@@ -141,7 +141,7 @@ def test_plugin_with_older_split_over_newer_release_is_found(release_tree: Calla
     project = open_project(tree, release="0.33.0")
     (copy,) = [f for f in private_copy.RULE.check(project) if f.path == "plugin/utils.py"]
     assert "the function of vLLM 0.24 to 0.25" in copy.message
-    assert "treat_short_extends_as_decodes=False, is_prefilling=[True]" in copy.message
+    assert "only in the shared one: `" in copy.message and "treat_short_extends_as_decodes" in copy.message
     (read,) = list(dropped_field.RULE.check(project))
     assert (read.field, str(read.severity)) == ("seq_lens_cpu", "error")
     assert "the last release with it is vLLM 0.29" in read.message

@@ -73,7 +73,7 @@ def test_signature_checkout_or_package_directory_is_accepted(tmp_path: Path, whe
 
 
 def test_signature_directory_without_aiter_is_refused(tmp_path: Path) -> None:
-    """A directory that holds no aiter is no empty aiter."""
+    """A directory that does not hold aiter is not taken for an empty one."""
     with pytest.raises(AuditError, match="holds no aiter"):
         findings(tmp_path)
 
@@ -115,7 +115,7 @@ def test_signature_argument_of_another_name_is_found(tmp_path: Path) -> None:
 
 
 def test_signature_probed_keywords_are_not_found(tmp_path: Path) -> None:
-    """What the code passes only after a look at the signature is no finding; what it passes always is one."""
+    """What the code passes only after a look at the signature is not reported; what it passes always is one."""
     definition = "def mla_decode_fwd(q, kv_buffer, o, sm_scale=None): ..."
     (found,) = findings(checkout(tmp_path, mla_decode_fwd=definition))
     assert (found.path, found.field) == (VENDOR, "mla_decode_fwd")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from mla_contract.testing.records import Batch
+from mla_contract.testing.records import PlainBatch
 
 BLOCK = 64
 
@@ -24,7 +24,7 @@ class StaticBatch:
         self._seq_lens = torch.zeros(num_reqs, dtype=torch.int32, device=device)
         self._slots = torch.zeros(num_tokens, dtype=torch.int64, device=device)
 
-    def step(self, query_lens: Sequence[int], seq_lens: Sequence[int]) -> Batch:
+    def step(self, query_lens: Sequence[int], seq_lens: Sequence[int]) -> PlainBatch:
         """Return the batch of these lengths."""
         start_loc = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
         owner = np.repeat(np.arange(len(query_lens)), query_lens)
@@ -34,7 +34,7 @@ class StaticBatch:
         self._start_loc[: len(start_loc)].copy_(torch.from_numpy(start_loc))
         self._seq_lens[: len(seq_lens)].copy_(torch.tensor(seq_lens, dtype=torch.int32))
         self._slots[: len(slots)].copy_(torch.from_numpy(slots.astype(np.int64)))
-        return Batch(
+        return PlainBatch(
             query_start_loc=self._start_loc[: len(start_loc)],
             query_start_loc_cpu=torch.from_numpy(start_loc),
             seq_lens=self._seq_lens[: len(seq_lens)],

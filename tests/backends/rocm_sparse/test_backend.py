@@ -15,7 +15,7 @@ from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.step.trace import BuildTrace, addresses_of
 from mla_contract.errors import ContractError, InvalidContract
 from mla_contract.runtime.check import check_metadata
-from mla_contract.testing.records import Batch
+from mla_contract.testing.records import PlainBatch
 from tests.backends.sparse.steps import (
     REFERENCE,
     SMALL,
@@ -58,7 +58,7 @@ def backend(config: SparseConfig) -> WholeRocmSparse:
     return made
 
 
-def check(made: WholeRocmSparse, of: Batch) -> None:
+def check(made: WholeRocmSparse, of: PlainBatch) -> None:
     """Assert that records keep the contract, and that selections and outputs are those of the naive computation."""
     config = made.config
     metadata, indexer = made.builder.build_pair(of)
@@ -201,13 +201,3 @@ def test_builder_more_requests_than_capacity_is_refused() -> None:
     with pytest.raises(InvalidBatch, match="buffer"):
         builder.build(step_batch((1,) * 17, (9,) * 17, TIGHT))
     assert builder.build(step_batch((1,) * 16, (9,) * 16, TIGHT)).num_reqs == 16
-
-
-def test_config_contradictions_are_named() -> None:
-    """Every contradiction is named at once; the defaults have none."""
-    with pytest.raises(InvalidContract, match="(?s)dense_prefill needs.*indexer_rows must"):
-        SparseConfig(max_num_seqs=1, max_num_batched_tokens=64, max_model_len=100, dense_prefill=True, indexer_rows=64)
-    assert SparseConfig(max_num_seqs=1, max_num_batched_tokens=64, max_model_len=100).gather_rows == 100
-    with pytest.raises(InvalidContract, match="compress_ratio=4"):
-        replace(TIGHT, compress_ratio=4)
-    assert replace(TIGHT, compress_ratio=1) == TIGHT

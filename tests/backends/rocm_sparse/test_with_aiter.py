@@ -22,7 +22,7 @@ from mla_contract.contract.step.trace import BuildTrace
 from mla_contract.errors import NoProvider
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.aiter_double import install
-from mla_contract.testing.records import Batch
+from mla_contract.testing.records import PlainBatch
 from tests.backends.rocm_sparse.aiter_cases import BF16, BF16_TOLERANCE, FP8, FP8_TOLERANCE, provider
 from tests.backends.sparse.steps import REFERENCE, step_batch
 from tests.backends.whole import WholeRocmSparse
@@ -47,7 +47,7 @@ BATCHES = {
 }
 
 
-def inputs_of(of: Batch, config: SparseConfig) -> tuple[IndexerInputs, Tensor, Tensor]:
+def inputs_of(of: PlainBatch, config: SparseConfig) -> tuple[IndexerInputs, Tensor, Tensor]:
     """Return the indexer's inputs, queries and cache in aiter's geometry, quantised where aiter wants it."""
     generator = torch.Generator().manual_seed(of.num_actual_tokens)
     blocks, tokens, format = int(of.block_table_tensor.max()) + 1, of.num_actual_tokens, config.index_format
@@ -68,7 +68,7 @@ def inputs_of(of: Batch, config: SparseConfig) -> tuple[IndexerInputs, Tensor, T
     )
 
 
-def run(config: SparseConfig, of: Batch, providers: tuple[KernelProvider, ...]) -> tuple[Tensor, Tensor, object]:
+def run(config: SparseConfig, of: PlainBatch, providers: tuple[KernelProvider, ...]) -> tuple[Tensor, Tensor, object]:
     """Return selections, outputs and the record of one step on these providers."""
     workspace = LocalWorkspace()
     made = WholeRocmSparse(config, workspace, providers=providers)

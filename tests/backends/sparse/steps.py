@@ -14,7 +14,7 @@ from mla_contract.backends.kernels.reference import ReferenceProvider
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.indexer import IndexerInputs
 from mla_contract.contract.schema.provider import IndexerCacheFormat
-from mla_contract.testing.records import Batch
+from mla_contract.testing.records import PlainBatch
 from tests.contract.clauses.records import batch
 
 FLOAT_KEYS = IndexerCacheFormat(head_dim=16, fp8_dtype=None)
@@ -41,12 +41,12 @@ SMALL = SparseConfig(
 REFERENCE = (ReferenceProvider(),)
 
 
-def step_batch(query_lens: Sequence[int], seq_lens: Sequence[int], config: SparseConfig = SMALL) -> Batch:
+def step_batch(query_lens: Sequence[int], seq_lens: Sequence[int], config: SparseConfig = SMALL) -> PlainBatch:
     """Return the batch of these lengths in blocks of the configuration's size."""
     return batch(query_lens, seq_lens, block=config.block_size)
 
 
-def token_padded(of: Batch, num_tokens: int) -> Batch:
+def token_padded(of: PlainBatch, num_tokens: int) -> PlainBatch:
     """Return a batch whose tokens are padded and whose requests are not: offsets end at the live tokens."""
     more = num_tokens - of.num_actual_tokens
     slots = torch.cat([of.slot_mapping, torch.full((more,), -1, dtype=torch.int64)])
@@ -63,7 +63,7 @@ class Arrays:
     topk: Tensor
 
 
-def arrays_of(of: Batch, config: SparseConfig, seed: int = 0) -> Arrays:
+def arrays_of(of: PlainBatch, config: SparseConfig, seed: int = 0) -> Arrays:
     """Return random tensors: caches that hold every block of the batch, the step's own keys not yet written."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -85,7 +85,7 @@ def arrays_of(of: Batch, config: SparseConfig, seed: int = 0) -> Arrays:
     )
 
 
-def naive_topk(of: Batch, arrays: Arrays, config: SparseConfig) -> list[set[int]]:
+def naive_topk(of: PlainBatch, arrays: Arrays, config: SparseConfig) -> list[set[int]]:
     """Return each live token's best positions, request by request; needs a float cache into which keys were written."""
     found: list[set[int]] = []
     flat = arrays.inputs.cache.reshape(-1, config.index_format.head_dim).double()
@@ -98,7 +98,7 @@ def naive_topk(of: Batch, arrays: Arrays, config: SparseConfig) -> list[set[int]
     return found
 
 
-def naive_attention(of: Batch, arrays: Arrays, chosen: Sequence[set[int]], config: SparseConfig) -> Tensor:
+def naive_attention(of: PlainBatch, arrays: Arrays, chosen: Sequence[set[int]], config: SparseConfig) -> Tensor:
     """Return the attention of each live token by a mask over all its positions, in float64."""
     rows = []
     for (owner, position, token), best in zip(_live(of), chosen, strict=True):
@@ -111,7 +111,7 @@ def naive_attention(of: Batch, arrays: Arrays, chosen: Sequence[set[int]], confi
     return torch.stack(rows) if rows else torch.zeros(0, config.num_heads, config.value_width, dtype=torch.float64)
 
 
-def _live(of: Batch) -> list[tuple[int, int, int]]:
+def _live(of: PlainBatch) -> list[tuple[int, int, int]]:
     """Return (request, position, token) of each live token."""
     found, offsets = [], of.query_start_loc_cpu.tolist()
     for owner, total in enumerate(of.seq_lens.tolist()):
@@ -120,7 +120,7 @@ def _live(of: Batch) -> list[tuple[int, int, int]]:
     return found
 
 
-def _slots(of: Batch, owner: int, length: int, config: SparseConfig) -> Any:
+def _slots(of: PlainBatch, owner: int, length: int, config: SparseConfig) -> Any:
     """Return the slots of a request's leading positions."""
     position = torch.arange(length)
     row = of.block_table_tensor[owner].long()

@@ -10,7 +10,7 @@ import torch
 from mla_contract.backends.sparse.lowering import LOWERED, Lowering
 from mla_contract.backends.sparse.planning import plan_of
 from mla_contract.errors import InvalidContract
-from mla_contract.testing.records import Batch
+from mla_contract.testing.records import PlainBatch
 from tests.backends.sparse.steps import SMALL, step_batch
 
 CONFIG = replace(SMALL, max_num_seqs=16, max_capture_size=16, max_num_batched_tokens=512)
@@ -61,7 +61,7 @@ def test_step_of_another_kind_is_planned(name: str) -> None:
 
 def test_plain_step_flags_are_read() -> None:
     """A request that still computes its prompt makes the step an ordinary one; flags that are all off do not."""
-    of: Batch = step_batch((1, 1), (31, 40), CONFIG)
+    of: PlainBatch = step_batch((1, 1), (31, 40), CONFIG)
     for flags, plain in (((False, False), True), ((False, True), False)):
         step = Lowering(CONFIG, "cpu").step(replace(of, is_prefilling=torch.tensor(flags)))
         assert (step.known_plan is None) is plain

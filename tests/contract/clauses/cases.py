@@ -22,9 +22,10 @@ from mla_contract.contract.step.trace import (
     Workspace,
     addresses_of,
 )
-from mla_contract.testing.records import Aiter, PagedDecode, SplitDecode
+from mla_contract.testing.records import PlainAiter
 from tests.contract.clauses import records
 from tests.contract.clauses.records import ints
+from tests.lab.decode_records import PlainPagedDecode, PlainSplitDecode
 
 QUERIES, LENS, DECODES = (2, 2, 5, 3, 4), (9, 6, 12, 11, 4), 2
 
@@ -100,7 +101,7 @@ class Case:
     def bad(self) -> StepContext:
         """Return the broken subject."""
         made = self.good()
-        return self.change(made) or made
+        return replace(self.change(made) or made)  # a context is what its records were when it was made
 
 
 def put(path: str, value: Any) -> Change:
@@ -161,14 +162,14 @@ def _round_robin() -> StepContext:
     """Return a batch whose local rows are every second position."""
     made = with_facts(subject(queries=(3,), lens=(5,), decodes=0), pcp_size=2, pcp_rank=0)
     made.batch.positions = torch.tensor([0, 2, 4])
-    return made
+    return replace(made)
 
 
 def _dummy() -> StepContext:
     made = with_facts(subject("dense", queries=(1, 1), lens=(1, 1), decodes=2), dummy=True)
     made.batch.slot_mapping = torch.full((2,), -1)
     made.batch.positions = torch.zeros(2, dtype=torch.int64)
-    return made
+    return replace(made)
 
 
 def _sliced() -> StepContext:
@@ -254,23 +255,23 @@ def _share(of: StepContext) -> None:
 def _splits() -> StepContext:
     made = _padded()
     old = made.metadata.decode
-    made.metadata.decode = SplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(5)))
-    return made
+    made.metadata.decode = PlainSplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(5)))
+    return replace(made)
 
 
 def _pages() -> StepContext:
     made = subject("dense", queries=(1, 1), lens=(9, 4), decodes=2)
     old = made.metadata.decode
-    made.metadata.decode = PagedDecode(
+    made.metadata.decode = PlainPagedDecode(
         old.block_table, old.seq_lens, None, paged_kv_indptr=ints([0, 3, 4]), paged_kv_last_page_len=ints([1, 4])
     )
-    return made
+    return replace(made)
 
 
 def _all_decodes() -> StepContext:
     made = subject(declaration=ALL_DECODES, decodes=5)
     made.metadata.decode_max_query_len = 5
-    return made
+    return replace(made)
 
 
 @dataclass
@@ -356,8 +357,8 @@ CASES: dict[str, Case] = {
     "MLA246": Case(_alive, _share),
     "MLA247": Case(_captured, put("metadata.block_table", lambda old: old.clone())),
     "MLA248": Case(
-        lambda: with_trace(subject("aiter"), metadata_class=Aiter),
-        lambda of: with_trace(subject("sparse"), metadata_class=Aiter),
+        lambda: with_trace(subject("aiter"), metadata_class=PlainAiter),
+        lambda of: with_trace(subject("sparse"), metadata_class=PlainAiter),
     ),
     "MLA249": Case(lambda: with_facts(subject(), topk_skipped=False), fact(topk_skipped=True)),
     "MLA251": Case(

@@ -12,10 +12,10 @@ from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.facts import Facts
 from mla_contract.contract.step.trace import BuildTrace, Call, Lane, Reuse, Workspace, addresses_of
-from mla_contract.testing.records import SplitDecode
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import CASES, PLAIN, SHARED, poke, put, subject, with_facts, with_trace
 from tests.contract.clauses.records import ints
+from tests.lab.decode_records import PlainSplitDecode
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _changed(
 ) -> Callable[[], StepContext]:
     def bad() -> StepContext:
         made = good()
-        return change(made) or made
+        return replace(change(made) or made)
 
     return bad
 
@@ -106,7 +106,7 @@ def _per_token_rows(rows: int) -> StepContext:
     """Return the decode subset of q=[1,64]: the kernel gets one row of q."""
     made = with_facts(_sparse((1, 64), (100, 64), 1, kernel_block_size=16), query_rows=1)
     made.metadata.req_id_per_token = made.metadata.req_id_per_token[:rows]
-    return made
+    return replace(made)
 
 
 def _paged_rows(rows: int) -> StepContext:
@@ -118,15 +118,15 @@ def _paged_rows(rows: int) -> StepContext:
     data.paged_kv_last_page_len = torch.ones(4, dtype=torch.int32)
     data.paged_kv_indices = torch.zeros(4 * data.topk_tokens, dtype=torch.int32)
     data.paged_kv_indptr = ints([0, 1, 3, 6, 6][: rows + 1])
-    return made
+    return replace(made)
 
 
 def _splits(entries: int) -> StepContext:
     """Return three requests in a bucket of four, with ``entries`` split offsets."""
     made = _dense((1, 1, 1, 0), (9, 6, 5, 0), 4)
     old = made.metadata.decode
-    made.metadata.decode = SplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(entries)))
-    return made
+    made.metadata.decode = PlainSplitDecode(old.block_table, old.seq_lens, None, num_splits=ints(range(entries)))
+    return replace(made)
 
 
 def _one_slot(row_of: int) -> StepContext:
@@ -137,7 +137,7 @@ def _one_slot(row_of: int) -> StepContext:
     slots = torch.arange(65) + 6 * 64
     slots[64] = row_of * 64
     made.batch.slot_mapping = slots
-    return made
+    return replace(made)
 
 
 def _pooled(block: int) -> StepContext:
@@ -145,7 +145,7 @@ def _pooled(block: int) -> StepContext:
     made = StepContext(batch=records.batch((64,), (64,), block=16), facts=replace(PLAIN, kernel_block_size=16))
     position = torch.arange(64)
     made.batch.slot_mapping = made.batch.block_table_tensor[0, position // 16].long() * block + position % 16
-    return made
+    return replace(made)
 
 
 def _captured(same: bool) -> StepContext:
@@ -153,13 +153,13 @@ def _captured(same: bool) -> StepContext:
     made = with_trace(made, captured=addresses_of(made.metadata, ("block_table", "req_id_per_token")))
     if not same:
         made.metadata.req_id_per_token = made.metadata.req_id_per_token.clone()
-    return made
+    return replace(made)
 
 
 def _native_lens(first: int) -> StepContext:
     made = _indexer((2, 0), (9, 0), 2)
     made.metadata.decode.seq_lens = ints([[8, 9], [first, 0]])
-    return made
+    return replace(made)
 
 
 def _flattened(rows: int) -> StepContext:
@@ -167,7 +167,7 @@ def _flattened(rows: int) -> StepContext:
     made = with_facts(_indexer((1, 1, 1, 1), (8, 8, 8, 0), 4, compress_ratio=4), buffer_rows=16)
     decode = made.metadata.decode
     decode.seq_lens, decode.decode_lens = ints([2, 2, 2, 0])[:rows], torch.ones(4, dtype=torch.int32)
-    return made
+    return replace(made)
 
 
 def _local_context(local: list[int]) -> StepContext:
@@ -176,7 +176,7 @@ def _local_context(local: list[int]) -> StepContext:
     made = subject("dense", facts, (2,), (12,), 0, split=4)
     for chunk, length in zip(made.metadata.prefill.chunked_context.chunks, local, strict=True):
         chunk.padded_local_seq_lens, chunk.num_local_context_tokens = [length], length
-    return made
+    return replace(made)
 
 
 def _empty_cells(flags: list[bool]) -> StepContext:
@@ -184,14 +184,14 @@ def _empty_cells(flags: list[bool]) -> StepContext:
     made = with_facts(_dense((2, 2), (6, 14), 0, decode_threshold=1), context_rows=None)
     made.metadata.prefill.chunked_context = records.field_context(made.batch, 0, 4)
     made.metadata.prefill.chunked_context.has_empty_context = flags
-    return made
+    return replace(made)
 
 
 def _fresh_and_continued(empty: list[slice]) -> StepContext:
     """Return a fresh and a continued prefill, ctx=[8,0], with these slices listed as empty."""
     made = _dense((4, 4), (12, 4), 0)
     made.metadata.prefill.chunked_context.empty_token_slices = empty
-    return made
+    return replace(made)
 
 
 def _xpu(num_decodes: int) -> StepContext:
@@ -199,7 +199,7 @@ def _xpu(num_decodes: int) -> StepContext:
     made = subject(declaration=declared, decodes=5)
     made.metadata.decode_max_query_len = 5
     made.metadata.num_decodes = num_decodes
-    return made
+    return replace(made)
 
 
 def _dense_choice(allowed: bool) -> StepContext:
@@ -207,7 +207,7 @@ def _dense_choice(allowed: bool) -> StepContext:
         subject(declaration=SHARED if allowed else replace(SHARED, dense_prefill=False)), topk_skipped=False
     )
     made.metadata.prefill.use_dense_mha = True
-    return made
+    return replace(made)
 
 
 def _logits(rows: int) -> StepContext:
@@ -227,7 +227,7 @@ def _logits(rows: int) -> StepContext:
             )
         )
     made.metadata.prefill.chunks = chunks
-    return made
+    return replace(made)
 
 
 def _aligned(split: int) -> StepContext:

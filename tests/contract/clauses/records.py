@@ -14,19 +14,19 @@ from torch import Tensor
 
 from mla_contract.contract.step.facts import Facts
 from mla_contract.testing.records import (
-    Aiter,
-    Batch,
-    ChunkedContext,
-    ContextChunk,
-    Decode,
-    Dense,
-    FieldContext,
-    Indexer,
-    IndexerChunk,
-    IndexerDecode,
-    IndexerPrefill,
-    Prefill,
-    Sparse,
+    PlainAiter,
+    PlainBatch,
+    PlainChunkedContext,
+    PlainContextChunk,
+    PlainDecode,
+    PlainDense,
+    PlainFieldContext,
+    PlainIndexer,
+    PlainIndexerChunk,
+    PlainIndexerDecode,
+    PlainIndexerPrefill,
+    PlainPrefill,
+    PlainSparse,
 )
 
 BLOCK = 4
@@ -45,7 +45,7 @@ def batch(
     facts: Facts | None = None,
     block: int = BLOCK,
     prefilling: Sequence[bool] | None = None,
-) -> Batch:
+) -> PlainBatch:
     """Return the batch of these query and sequence lengths; request r owns the blocks from r * columns + 1 on."""
     facts = facts or Facts()
     start_loc = [0]
@@ -64,7 +64,7 @@ def batch(
             local = turn * facts.dcp_interleave + rest % facts.dcp_interleave
             mine = bool(total) and rest // facts.dcp_interleave == facts.dcp_rank
             slots.append(int(table[row, local // block]) * block + local % block if mine else -1)
-    return Batch(
+    return PlainBatch(
         query_start_loc=ints(start_loc),
         query_start_loc_cpu=ints(start_loc),
         seq_lens=ints(lens),
@@ -81,8 +81,8 @@ def batch(
 
 
 def chunked_context(
-    of: Batch, first: int, workspace_rows: int, facts: Facts, *, split: int | None = None
-) -> ChunkedContext | None:
+    of: PlainBatch, first: int, workspace_rows: int, facts: Facts, *, split: int | None = None
+) -> PlainChunkedContext | None:
     """Return the context plan of the requests from ``first`` on: one request a chunk, split at ``split`` tokens."""
     queries = torch.diff(of.query_start_loc_cpu)[first:].tolist()
     context = [int(total) - query for total, query in zip(of.seq_lens[first:].tolist(), queries, strict=True)]
@@ -91,13 +91,13 @@ def chunked_context(
     offsets = [0]
     for query in queries:
         offsets.append(offsets[-1] + query)
-    chunks: list[ContextChunk] = []
+    chunks: list[PlainContextChunk] = []
     step = split or workspace_rows
     for row, total in enumerate(context):
         for start in range(0, total, step):
             length = min(step, total - start)
             local = facts.padded_rows(start + length) - facts.padded_rows(start)
-            chunk = ContextChunk(
+            chunk = PlainContextChunk(
                 index=len(chunks),
                 request_slice=slice(row, row + 1),
                 token_slice=slice(offsets[row], offsets[row + 1]),
@@ -122,7 +122,7 @@ def chunked_context(
                 chunk.padded_local_token_to_seq = torch.zeros(local, dtype=torch.int32)
                 chunk.local_starts = [facts.padded_rows(start)]
             chunks.append(chunk)
-    return ChunkedContext(
+    return PlainChunkedContext(
         context_lens=ints(context),
         workspace=torch.zeros(workspace_rows, 2),
         chunks=chunks,
@@ -131,7 +131,7 @@ def chunked_context(
     )
 
 
-def field_context(of: Batch, first: int, chunk: int) -> FieldContext:
+def field_context(of: PlainBatch, first: int, chunk: int) -> PlainFieldContext:
     """Return the plan in the shape up to 0.27: every prefill in every chunk of ``chunk`` tokens."""
     context = (of.seq_lens - torch.diff(of.query_start_loc_cpu))[first:].tolist()
     rounds = -(-max(context) // chunk)
@@ -141,7 +141,7 @@ def field_context(of: Batch, first: int, chunk: int) -> FieldContext:
     owners = torch.zeros(rounds, max(totals), dtype=torch.int32)
     for index, row in enumerate(lens):
         owners[index, : totals[index]] = torch.repeat_interleave(torch.arange(len(row)), torch.tensor(row))
-    return FieldContext(
+    return PlainFieldContext(
         cu_seq_lens=ints(cu),
         starts=ints([[chunk * index] * len(context) for index in range(rounds)]),
         seq_tot=totals,
@@ -154,12 +154,12 @@ def field_context(of: Batch, first: int, chunk: int) -> FieldContext:
     )
 
 
-def prefill(of: Batch, decodes: int, facts: Facts, *, split: int | None = None) -> Prefill | None:
+def prefill(of: PlainBatch, decodes: int, facts: Facts, *, split: int | None = None) -> PlainPrefill | None:
     """Return the prefill record of the requests behind the decodes."""
     if decodes == of.num_reqs:
         return None
     queries = torch.diff(of.query_start_loc_cpu)[decodes:]
-    return Prefill(
+    return PlainPrefill(
         block_table=of.block_table_tensor[decodes:],
         query_start_loc=of.query_start_loc[decodes:] - of.query_start_loc[decodes],
         max_query_len=int(queries.max()),
@@ -168,7 +168,7 @@ def prefill(of: Batch, decodes: int, facts: Facts, *, split: int | None = None) 
     )
 
 
-def _common(of: Batch, decodes: int) -> dict[str, Any]:
+def _common(of: PlainBatch, decodes: int) -> dict[str, Any]:
     return {
         "num_reqs": of.num_reqs,
         "max_query_len": of.max_query_len,
@@ -182,18 +182,18 @@ def _common(of: Batch, decodes: int) -> dict[str, Any]:
     }
 
 
-def dense(of: Batch, decodes: int, facts: Facts | None = None, *, split: int | None = None) -> Dense:
+def dense(of: PlainBatch, decodes: int, facts: Facts | None = None, *, split: int | None = None) -> PlainDense:
     """Return dense metadata with ``decodes`` leading decodes."""
     facts = facts or Facts()
     decode = None
     if decodes:
         own = of.seq_lens[:decodes]
         local = ints([facts.local_len(length) for length in own.tolist()]) if facts.dcp_size > 1 else own
-        decode = Decode(of.block_table_tensor[:decodes], local, own if facts.dcp_size > 1 else None)
-    return Dense(**_common(of, decodes), prefill=prefill(of, decodes, facts, split=split), decode=decode)
+        decode = PlainDecode(of.block_table_tensor[:decodes], local, own if facts.dcp_size > 1 else None)
+    return PlainDense(**_common(of, decodes), prefill=prefill(of, decodes, facts, split=split), decode=decode)
 
 
-def _sparse_fields(of: Batch, decodes: int, facts: Facts, topk: int = TOPK) -> dict[str, Any]:
+def _sparse_fields(of: PlainBatch, decodes: int, facts: Facts, topk: int = TOPK) -> dict[str, Any]:
     queries = torch.diff(of.query_start_loc_cpu)
     record = prefill(of, decodes, facts)
     owners = torch.repeat_interleave(torch.arange(of.num_reqs, dtype=torch.int32), queries.long())
@@ -210,17 +210,17 @@ def _sparse_fields(of: Batch, decodes: int, facts: Facts, topk: int = TOPK) -> d
     }
 
 
-def sparse(of: Batch, decodes: int, facts: Facts | None = None) -> Sparse:
+def sparse(of: PlainBatch, decodes: int, facts: Facts | None = None) -> PlainSparse:
     """Return sparse metadata."""
-    return Sparse(**_sparse_fields(of, decodes, facts or Facts()))
+    return PlainSparse(**_sparse_fields(of, decodes, facts or Facts()))
 
 
-def aiter(of: Batch, decodes: int, facts: Facts | None = None, *, topk: int = TOPK) -> Aiter:
+def aiter(of: PlainBatch, decodes: int, facts: Facts | None = None, *, topk: int = TOPK) -> PlainAiter:
     """Return sparse metadata with aiter's tables: every token is a row."""
     rows = of.num_actual_tokens
     assert of.positions is not None
     counts = torch.clamp(of.positions + 1, max=topk)
-    return Aiter(
+    return PlainAiter(
         **_sparse_fields(of, decodes, facts or Facts(), topk),
         qo_indptr=torch.arange(rows + 1, dtype=torch.int32),
         paged_kv_last_page_len=torch.ones(rows, dtype=torch.int32),
@@ -230,13 +230,13 @@ def aiter(of: Batch, decodes: int, facts: Facts | None = None, *, topk: int = TO
     )
 
 
-def indexer(of: Batch, decodes: int, facts: Facts | None = None, *, cuts: Sequence[int] = ()) -> Indexer:
+def indexer(of: PlainBatch, decodes: int, facts: Facts | None = None, *, cuts: Sequence[int] = ()) -> PlainIndexer:
     """Return the indexer's record: native decode, one prefill run cut behind ``cuts`` of its tokens."""
     facts = facts or Facts()
     tokens = int(of.query_start_loc_cpu[decodes])
     queries = torch.diff(of.query_start_loc_cpu)[:decodes]
     chunked = decodes < of.num_reqs
-    return Indexer(
+    return PlainIndexer(
         seq_lens=of.seq_lens,
         max_seq_len=of.max_seq_len,
         slot_mapping=of.slot_mapping,
@@ -245,18 +245,18 @@ def indexer(of: Batch, decodes: int, facts: Facts | None = None, *, cuts: Sequen
         num_prefills=of.num_reqs - decodes,
         num_prefill_tokens=of.num_actual_tokens - tokens,
         decode=_indexer_decode(of, queries, facts) if decodes else None,
-        prefill=IndexerPrefill(_indexer_chunks(of, decodes, facts, cuts)) if chunked else None,
+        prefill=PlainIndexerPrefill(_indexer_chunks(of, decodes, facts, cuts)) if chunked else None,
     )
 
 
-def _indexer_decode(of: Batch, queries: Tensor, facts: Facts) -> IndexerDecode:
+def _indexer_decode(of: PlainBatch, queries: Tensor, facts: Facts) -> PlainIndexerDecode:
     width = int(queries.max())
     lens = of.seq_lens[: len(queries), None] - width + 1 + torch.arange(width)
     lens = ints(lens.clamp(min=0))
     own = lens
     if facts.dcp_size > 1:
         own = ints([[facts.local_len(length) for length in row] for row in lens.tolist()])
-    return IndexerDecode(
+    return PlainIndexerDecode(
         block_table=of.block_table_tensor[: len(queries)],
         seq_lens=own // facts.compress_ratio,
         decode_lens=queries,
@@ -266,7 +266,7 @@ def _indexer_decode(of: Batch, queries: Tensor, facts: Facts) -> IndexerDecode:
     )
 
 
-def _indexer_chunks(of: Batch, decodes: int, facts: Facts, cuts: Sequence[int]) -> list[IndexerChunk]:
+def _indexer_chunks(of: PlainBatch, decodes: int, facts: Facts, cuts: Sequence[int]) -> list[PlainIndexerChunk]:
     first = int(of.query_start_loc_cpu[decodes])
     states = (of.seq_lens[decodes:] // facts.compress_ratio).tolist()
     shared = replace(facts, dcp_interleave=max(facts.dcp_interleave // facts.compress_ratio, 1))
@@ -283,7 +283,7 @@ def _indexer_chunks(of: Batch, decodes: int, facts: Facts, cuts: Sequence[int]) 
     chunks = []
     for start, end in zip(edges, edges[1:], strict=False):
         chunks.append(
-            IndexerChunk(
+            PlainIndexerChunk(
                 block_table=of.block_table_tensor[decodes:],
                 cu_seqlen_ks=ints([low for low, _ in bounds[start:end]]),
                 cu_seqlen_ke=ints([high for _, high in bounds[start:end]]),

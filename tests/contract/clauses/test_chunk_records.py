@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from mla_contract.contract.clauses.judge import all_clauses as registry
+from mla_contract.contract.clauses.registry import all_clauses as registry
 from mla_contract.contract.step.context import StepContext
-from mla_contract.testing.records import FieldContext
+from mla_contract.testing.records import PlainFieldContext
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import CONTEXT, DCP, DECODES, PLAIN, Change, poke, put, subject
 from tests.contract.clauses.records import ints
@@ -16,7 +17,7 @@ from tests.contract.clauses.records import ints
 BY_ID = {clause.id: clause for clause in registry()}
 
 
-class FieldLens(FieldContext):
+class FieldLens(PlainFieldContext):
     """The shape of 0.27, with context lengths on the device."""
 
     context_lens = ints([7, 8, 0])
@@ -26,7 +27,7 @@ def _lists() -> StepContext:
     """Return parallel lists with context lengths on the device."""
     made = subject("dense")
     made.metadata.prefill.chunked_context = FieldLens(**vars(records.field_context(made.batch, DECODES, 4)))
-    return made
+    return replace(made)
 
 
 def _padded_lists() -> StepContext:
@@ -36,7 +37,7 @@ def _padded_lists() -> StepContext:
     context.padded_local_chunk_seq_lens = [[2, 2, 0], [2, 2, 0]]
     context.padded_local_cu_seq_lens = ints([[0, 2, 4, 4], [0, 2, 4, 4]])
     made.metadata.prefill.chunked_context = context
-    return made
+    return replace(made)
 
 
 def _split(shared: bool) -> Callable[[], StepContext]:
@@ -62,7 +63,7 @@ def test_chunk_record_with_changed_field_is_reported(
     """The changed record breaks the clause, and the unchanged one holds."""
     assert BY_ID[code].outcome(make()) == ((), None)
     bad = make()
-    bad = change(bad) or bad
+    bad = replace(change(bad) or bad)
     found, reason = BY_ID[code].outcome(bad)
     assert reason is None and len(found) == 1
 

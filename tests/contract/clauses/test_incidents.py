@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mla_contract.contract.clauses.clause import Level
-from mla_contract.contract.clauses.judge import all_clauses as registry
-from mla_contract.contract.clauses.judge import judge
+from mla_contract.contract.clauses.registry import all_clauses as registry
+from mla_contract.contract.clauses.registry import judge
 from tests.contract.clauses.coverage import COVERED, NOT_DECIDABLE, ROWS
 from tests.contract.clauses.incidents import INCIDENTS, Incident
 

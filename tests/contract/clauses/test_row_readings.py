@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from mla_contract.contract.clauses.clause import Level
-from mla_contract.contract.clauses.judge import judge
+from mla_contract.contract.clauses.registry import judge
 from mla_contract.contract.step.context import StepContext
-from mla_contract.testing.records import IndexerDecode, PagedDecode
+from mla_contract.testing.records import PlainIndexerDecode
 from tests.contract.clauses.cases import DCP, PLAIN, poke, put, subject
 from tests.contract.clauses.records import ints
+from tests.lab.decode_records import PlainPagedDecode
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def _flat(padded: Padded, lens: Sequence[int], owners: Sequence[int], *, shared:
     facts = DCP if shared else PLAIN
     made = subject("indexer", facts, padded.queries, padded.lens, len(padded.queries))
     local = [facts.local_len(length) for length in lens] if shared else lens
-    made.metadata.decode = IndexerDecode(
+    made.metadata.decode = PlainIndexerDecode(
         block_table=made.batch.block_table_tensor[torch.tensor(owners)],
         seq_lens=ints(local),
         decode_lens=torch.diff(made.batch.query_start_loc) if lens == padded.lens else torch.ones_like(ints(lens)),
@@ -47,11 +48,11 @@ def _flat(padded: Padded, lens: Sequence[int], owners: Sequence[int], *, shared:
         schedule_metadata=torch.zeros(3, 2, dtype=torch.int32),
         global_seq_lens=ints(lens) if shared else None,
     )
-    return made
+    return replace(made)
 
 
 def _codes(made: StepContext) -> set[str]:
-    return {violation.code for violation in judge(made, Level.VALUES).violations}
+    return {violation.code for violation in judge(replace(made), Level.VALUES).violations}
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "dcp"])
@@ -91,14 +92,14 @@ def _paged(padded: Padded, lens: Sequence[int], *, shared: bool = False) -> Step
     old, page = made.metadata.decode, facts.kernel_block_size or 1
     local = [facts.local_len(length) for length in lens] if shared else lens
     pages = [0, *accumulate(-(-length // page) for length in lens)]
-    made.metadata.decode = PagedDecode(
+    made.metadata.decode = PlainPagedDecode(
         block_table=old.block_table,
         seq_lens=ints(local),
         dcp_tot_seq_lens=ints(lens) if shared else None,
         paged_kv_indptr=None if shared else ints(pages),
         paged_kv_last_page_len=None if shared else ints([(length - 1) % page + 1 for length in lens]),
     )
-    return made
+    return replace(made)
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["pages", "dcp"])
@@ -125,7 +126,7 @@ def test_dense_rows_of_neither_reading_are_reported(field: str, code: str, share
     for lens in (PADDED[1].lens, PADDED[1].by_token):
         made = _paged(PADDED[1], lens, shared=shared)
         poke(f"metadata.decode.{field}", 1, 31)(made)
-        found = [one for one in judge(made, Level.VALUES).violations if one.code == code]
+        found = [one for one in judge(replace(made), Level.VALUES).violations if one.code == code]
         assert [one.path.rpartition(".")[2] for one in found] == [field]
 
 
@@ -197,7 +198,7 @@ def test_native_rows_aligned_left_with_wrong_element_are_reported(place: tuple[i
 
 
 def test_native_global_rows_aligned_left_with_local_lengths_are_reported() -> None:
-    """Local lengths in place of global ones are no alignment."""
+    """Local lengths in place of global ones are not an alignment."""
     made = subject("indexer", replace(DCP, decode_threshold=3), **RAGGED)
     _align_left(made)
     made.metadata.decode.global_seq_lens = made.metadata.decode.seq_lens
