@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mla_contract.backends.kernels.triton.device import DeviceInfo
+from mla_contract.backends.kernels.triton.device import TritonDevice
 from mla_contract.backends.kernels.triton.indexer import MAX_DIM, MAX_HEADS, MAX_QUERY_BYTES
 from mla_contract.contract.schema.provider import (
     ChunkLogits,
@@ -182,6 +182,6 @@ def moves(fp8: tuple[torch.dtype, ...]) -> Iterator[Case]:
         yield name, TopkRows(logits=values, starts=starts, ends=empty(rows), topk=TOPK, out=empty(rows, TOPK))
 
 
-def cases(device: DeviceInfo) -> dict[str, Operation[Any]]:
+def cases(device: TritonDevice) -> dict[str, Operation[Any]]:
     """Return the cases by name, with the fp8 flavours that kernels can convert on a device."""
     return dict([*attentions(device.fp8), *logits(device.fp8), *moves(device.fp8)])

@@ -1,23 +1,18 @@
-"""Which sparse backend the environment asks for; imports nothing, because vLLM calls it in every process."""
+"""Which sparse backend the environment asks for; imports nothing heavy, because vLLM calls it in every process."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from types import MappingProxyType
 
+from mla_contract.backends import rocm_sparse
+from mla_contract.backends.registry import RegisteredBackend, find_backend, known_backends
 from mla_contract.errors import InvalidContract
 
 BACKEND_VARIABLE = "MLA_CONTRACT_BACKEND"
 INDEX_CACHE_VARIABLE = "MLA_CONTRACT_INDEX_CACHE"
 
-BACKENDS: Mapping[str, str] = MappingProxyType(
-    {
-        "rocm_sparse": "mla_contract.backends.vllm.backend.RocmSparse",
-        "cuda_sparse": "mla_contract.backends.vllm.backend.CudaSparse",
-    }
-)
-"""Path of the attention backend's class by name."""
+DEFAULT_BACKEND = rocm_sparse.BACKEND
+"""The one that a smoke run takes unless another is named; an engine has none by default."""
 
 INDEX_CACHES = ("fp8", "float")
 """How the indexer's cache can store keys; the first one is vLLM's own and the default."""
@@ -34,7 +29,7 @@ def chosen_backend() -> str | None:
 
 
 def backend_path(word: str) -> str:
-    """Return the dotted path of a backend named by word, or as ``module:Class``.
+    """Return the dotted path of the engine's class of a registered backend, or of one named as ``module:Class``.
 
     Raises:
         InvalidContract: If the word is neither.
@@ -42,9 +37,13 @@ def backend_path(word: str) -> str:
     module, colon, name = word.partition(":")
     if colon and module and name.isidentifier():
         return f"{module}.{name}"
-    if word not in BACKENDS:
-        raise InvalidContract(f"{BACKEND_VARIABLE}={word!r}: known are {', '.join(BACKENDS)} and module:Class")
-    return BACKENDS[word]
+    found = find_backend(word)
+    if isinstance(found, RegisteredBackend) and found.engine_class:
+        return found.engine_class.replace(":", ".")
+    reason = found if isinstance(found, str) else "it has no class for the engine"
+    able = [name for name, one in known_backends().items() if isinstance(one, RegisteredBackend) and one.engine_class]
+    known = ", ".join((*able, "module:Class"))
+    raise InvalidContract(f"{BACKEND_VARIABLE}={word!r}: {reason}; the engine can have {known}")
 
 
 def index_cache() -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mla_contract.testing.scoreboard import Card
-    from mla_contract.testing.targets import Registered
+    from mla_contract.testing.targets import NamedTarget
 
 EXIT_VIOLATED, EXIT_NOT_CHECKED = 1, 2
 
@@ -25,8 +25,8 @@ def check(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODULE:FACTORY...]",
-            help="Builders to check; those that are registered without.",
+            metavar="[NAME|MODULE:FACTORY...]",
+            help="Builders to check: registered backends, see doctor, or factories; all registered ones without.",
             show_default=False,
         ),
     ] = None,
@@ -57,19 +57,20 @@ def check(
         raise typer.Exit(0 if all(card.is_clean for card in cards) else EXIT_VIOLATED)
 
 
-def _chosen(names: Sequence[str], reference: bool) -> list[Registered]:
+def _chosen(names: Sequence[str], reference: bool) -> list[NamedTarget]:
     """Return the targets to check: those named, else those registered; without any, the reference ones."""
     from mla_contract.audit.source import AuditError
     from mla_contract.errors import InvalidContract
-    from mla_contract.testing.targets import Registered, load_factory, reference_targets, registered_targets
+    from mla_contract.testing.targets import NamedTarget, load_factory, reference_targets, registered_targets
 
     sys.path.insert(0, "")
     try:
-        found = [Registered(name, load_factory(name)) for name in names] or list(registered_targets())
+        found = [NamedTarget(name, load_factory(name)) for name in names] or list(registered_targets())
     except InvalidContract as error:
-        raise AuditError(str(error), "a target is a callable without arguments, named module:factory") from error
+        help = "name a registered backend, or a callable without arguments as module:factory"
+        raise AuditError(str(error), help) from error
     if reference or not found:
-        found += [Registered(name, factory) for name, factory in reference_targets().items()]
+        found += [NamedTarget(name, factory) for name, factory in reference_targets().items()]
     return found
 
 

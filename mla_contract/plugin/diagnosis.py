@@ -1,4 +1,4 @@
-"""What is installed here, what the validator would wrap, and which kernel providers can run; imports no vLLM."""
+"""What is installed and registered, what the validator would wrap, and which providers can run; imports no vLLM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from mla_contract.errors import InvalidContract
 from mla_contract.profiles.installed import (
@@ -37,6 +36,7 @@ class Diagnosis:
         plugin: Whether vLLM will find the plugin, in words.
         mode: What the environment asks for, in words.
         hooks: What would be wrapped.
+        registered: For backends and providers, by name, who registered each, and what it has or why it is unusable.
         providers: For each operation and provider, a reason against it, or None when it can run.
         faults: What keeps the validator from working; empty when nothing does.
     """
@@ -46,6 +46,7 @@ class Diagnosis:
     plugin: str
     mode: str
     hooks: tuple[str, ...]
+    registered: dict[str, dict[str, str]]
     providers: dict[str, dict[str, str | None]]
     faults: tuple[str, ...] = field(default=())
 
@@ -62,6 +63,12 @@ def diagnose() -> Diagnosis:
         faults.append("the entry point is not installed: run pip install again")
     if home is not None and not points:
         faults.append(f"vLLM {release} has none of the known hooks: the validator would see nothing")
+    registered = {"backends": registered_backends(), "providers": registered_providers()}
+    faults += [
+        f"no {group} are registered, not even those of this package: install it with pip"
+        for group, found in registered.items()
+        if not found
+    ]
     profile = "none: no vLLM"
     if release is not None:
         nearest = nearest_profile(release)
@@ -72,6 +79,7 @@ def diagnose() -> Diagnosis:
         f"mla_contract in {PLUGIN_GROUP}" if is_registered else "missing",
         mode,
         points,
+        registered,
         provider_reasons(),
         tuple(faults),
     )
@@ -90,41 +98,52 @@ def hooks_of(home: Path) -> tuple[str, ...]:
     return ()
 
 
+def registered_backends() -> dict[str, str]:
+    """Return for each registered backend who registered it, and what it has."""
+    from mla_contract.backends.registry import GROUP, known_backends
+
+    origins, found = _origins(GROUP), {}
+    for name, backend in known_backends().items():
+        if isinstance(backend, str):
+            found[name] = f"{origins[name]}: UNUSABLE: {backend}"
+            continue
+        parts = {"class for the engine": backend.engine_class, "target for check": backend.target}
+        found[name] = f"{origins[name]}: {', '.join(part for part, path in parts.items() if path) or 'nothing'}"
+    return found
+
+
+def registered_providers() -> dict[str, str]:
+    """Return for each registered kernel provider, in the default order, who registered it."""
+    from mla_contract.backends.kernels.registry import GROUP, known_providers, load_provider
+
+    origins, found = _origins(GROUP), {}
+    for name in known_providers():
+        provider = load_provider(name)
+        found[name] = f"{origins[name]}: UNUSABLE: {provider}" if isinstance(provider, str) else origins[name]
+    return found
+
+
+def _origins(group: str) -> dict[str, str]:
+    """Return the distributions that registered each name of a group."""
+    from mla_contract.backends.entry_points import registrations
+
+    return {name: " and ".join(one.distribution for one in found) for name, found in registrations(group).items()}
+
+
 def provider_reasons() -> dict[str, dict[str, str | None]]:
-    """Return for a small example of each sparse operation what every provider says of it on this machine."""
+    """Return for the smallest inputs of each operation what every provider says of them on this machine."""
     try:
-        operations = _examples()
+        import torch
     except ImportError as error:
         return {"every operation": {"any provider": f"torch cannot be imported: {error}"}}
+    from mla_contract.backends.kernels.aiter.device import detect
     from mla_contract.backends.kernels.registry import reasons
+    from mla_contract.backends.kernels.samples import sample_operations
 
+    gpu = detect()
+    fp8 = (None if isinstance(gpu, str) else gpu.fp8) or torch.float8_e4m3fn
+    operations = sample_operations("cuda" if torch.cuda.is_available() else "cpu", fp8)
     return {type(one).__name__: reasons(one) for one in operations}
-
-
-def _examples() -> Sequence[Any]:
-    """Return small inputs on the device of this machine."""
-    import torch
-
-    from mla_contract.contract.schema.provider import IndexerCacheFormat, SparseAttention, WriteIndexerK
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = torch.bfloat16
-    attention = SparseAttention(
-        q=torch.zeros(1, 16, 576, dtype=dtype, device=device),
-        kv_cache=torch.zeros(64, 576, dtype=dtype, device=device),
-        kv_indptr=torch.tensor([0, 1], dtype=torch.int32, device=device),
-        kv_indices=torch.zeros(1, dtype=torch.int32, device=device),
-        out=torch.zeros(1, 16, 512, dtype=dtype, device=device),
-        softmax_scale=1.0,
-    )
-    layout = IndexerCacheFormat(head_dim=128, fp8_dtype=torch.float8_e4m3fn)
-    write = WriteIndexerK(
-        k=torch.zeros(1, 128, dtype=dtype, device=device),
-        slot_mapping=torch.zeros(1, dtype=torch.int64, device=device),
-        cache=torch.zeros(1, 64, layout.width, dtype=torch.uint8, device=device),
-        format=layout,
-    )
-    return attention, write
 
 
 def _mode() -> tuple[str, str | None]:
@@ -171,6 +190,9 @@ def render(found: Diagnosis) -> str:
     rows += [("profile", found.profile), ("plugin", found.plugin), ("mode", found.mode)]
     rows += [("wraps", point) for point in found.hooks or ("nothing",)]
     lines = [f"{name:<10}{value}" for name, value in rows]
+    for group, names in found.registered.items():
+        lines.append(f"registered {group}")
+        lines += [f"  {name:<16}{text}" for name, text in names.items()]
     lines += provider_lines(found.providers)
     lines += [f"FAULT     {fault}" for fault in found.faults]
     return "\n".join(lines) + "\n"
@@ -181,5 +203,5 @@ def provider_lines(providers: dict[str, dict[str, str | None]]) -> list[str]:
     lines = []
     for operation, reasons in providers.items():
         lines.append(f"providers of {operation}")
-        lines += [f"  {name:<10}{'can run' if reason is None else reason}" for name, reason in reasons.items()]
+        lines += [f"  {name:<16}{'can run' if reason is None else reason}" for name, reason in reasons.items()]
     return lines

@@ -10,7 +10,7 @@ from mla_contract.contract.clauses.registry import all_clauses, families
 from mla_contract.contract.violation import Violation
 from mla_contract.testing.conformance import CHECKS, Verdict, run_check
 from mla_contract.testing.corpus import conformance_batches
-from mla_contract.testing.targets import Registered
+from mla_contract.testing.targets import NamedTarget
 
 STRUCTURE = "structure"
 """The row of violations that no clause states: missing fields, types, shapes."""
@@ -58,7 +58,7 @@ class Card:
 
 
 def score_targets(
-    targets: Sequence[Registered], progress: Callable[[str], None] = lambda name: None
+    targets: Sequence[NamedTarget], progress: Callable[[str], None] = lambda name: None
 ) -> tuple[Card, ...]:
     """Run every check on every batch for every target.
 
@@ -73,7 +73,7 @@ def score_targets(
     return tuple(cards)
 
 
-def _card(target: Registered) -> Card:
+def _card(target: NamedTarget) -> Card:
     card = Card(target.name, target.reason)
     if target.factory is None:
         return card

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
 
@@ -15,26 +12,17 @@ from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.buffers import PlanBuffers
 from mla_contract.adapters.capacity import Capacity
 from mla_contract.adapters.plan import PlanConfig, plan_batch
+from mla_contract.backends.entry_points import load_value
+from mla_contract.backends.registry import find_backend, known_backends
 from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
 from mla_contract.contract.step.facts import Facts
 from mla_contract.errors import InvalidContract
 from mla_contract.testing.conformance import ConformanceTarget, Expectations, Factory
 from mla_contract.testing.lowering import LoweredKind, Setup, lower
 
-ENTRY_POINTS = "mla_contract.backends"
-"""Group of entry points under which packages register factories of targets."""
-OWN: Mapping[str, str] = MappingProxyType(
-    {
-        "rocm_sparse": "mla_contract.backends.rocm_sparse.target:rocm_sparse",
-        "sparse_indexer": "mla_contract.backends.sparse.target:sparse_indexer",
-        "cuda_sparse": "mla_contract.backends.cuda_sparse.target:cuda_sparse",
-    }
-)
-"""Factories of this package, also where its entry points are not installed; absent ones are left out."""
-
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class NamedTarget:
     """A factory by name, or why it cannot be had."""
 
     name: str
@@ -118,43 +106,36 @@ def reference_targets() -> Mapping[str, Factory]:
 
 
 def load_factory(name: str) -> Factory:
-    """Return the factory that ``module:attribute`` names.
+    """Return the factory of a registered backend, or the one that ``module:factory`` names.
 
     Raises:
-        InvalidContract: The module cannot be imported, or has no such callable.
+        InvalidContract: There is no such backend, it has no target, or the module has no such callable.
     """
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise InvalidContract(f"{name!r}: name a target as module:factory")
-    try:
-        found = import_module(module)
-    except Exception as error:  # the module is foreign: whatever it raises is why it cannot be imported
-        raise InvalidContract(f"{name}: {module} cannot be imported: {type(error).__name__}: {error}") from error
-    factory = getattr(found, attribute, None)
-    if not callable(factory):
-        raise InvalidContract(f"{name}: {module} has no callable {attribute}")
-    made: Callable[[], ConformanceTarget] = factory
+    value = name
+    if ":" not in name:
+        backend = find_backend(name)
+        if isinstance(backend, str):
+            raise InvalidContract(f"{name}: {backend}; other targets are named as module:factory")
+        if not backend.target:
+            raise InvalidContract(f"{name}: this backend registers no target")
+        value = backend.target
+    found = load_value(value)
+    if isinstance(found, str):
+        raise InvalidContract(f"{name}: {found}")
+    if not callable(found):
+        raise InvalidContract(f"{name}: {value} is not callable")
+    made: Callable[[], ConformanceTarget] = found
     return made
 
 
-def registered_targets() -> tuple[Registered, ...]:
-    """Return the targets of this package that are there, and those of other packages by their entry points."""
-    values = {name: value for name, value in OWN.items() if _is_there(value.partition(":")[0])}
-    for entry in entry_points(group=ENTRY_POINTS):
-        if entry.value not in OWN.values():
-            values[entry.name] = entry.value
-    return tuple(_loaded(name, value) for name, value in values.items())
+def registered_targets() -> tuple[NamedTarget, ...]:
+    """Return the targets of all registered backends; one that registers none is left out."""
+    return tuple(_target(name) for name, one in known_backends().items() if isinstance(one, str) or one.target)
 
 
-def _is_there(module: str) -> bool:
+def _target(name: str) -> NamedTarget:
+    """Return the target of a registered backend, or why it cannot be had."""
     try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def _loaded(name: str, value: str) -> Registered:
-    try:
-        return Registered(name, load_factory(value))
+        return NamedTarget(name, load_factory(name))
     except InvalidContract as error:
-        return Registered(name, None, str(error))
+        return NamedTarget(name, None, str(error))

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from mla_contract.backends.cuda_sparse.backend import CudaSparseBackend
-from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
 from mla_contract.backends.sparse.config import SparseConfig
-from mla_contract.backends.sparse.metadata import SparseMetadata
+from mla_contract.backends.sparse.metadata import SparseRecord
 from mla_contract.backends.sparse.workspace import LocalWorkspace
 from mla_contract.contract.clauses.clause import Level
 from mla_contract.runtime.check import check_metadata
@@ -19,6 +17,7 @@ from mla_contract.testing.corpus import conformance_batches, in_order
 from mla_contract.testing.records import PlainBatch
 from tests.adapters.scenarios import BATCHES
 from tests.backends.sparse.steps import REFERENCE, SMALL, arrays_of, drawn, step_batch
+from tests.backends.whole import WholeCudaSparse, WholeRocmSparse
 
 DENSE = replace(SMALL, dense_prefill=True, context_rows=8192, context_tokens=1 << 20)
 CONFIGS = {"plain": SMALL, "native": replace(SMALL, native_decode=True, next_n=4), "dense": DENSE}
@@ -47,15 +46,15 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
     return [] if ours == theirs else [path]
 
 
-def shared(record: SparseMetadata) -> SparseMetadata:
+def shared(record: SparseRecord) -> SparseRecord:
     """Return the fields that both backends have."""
-    return SparseMetadata(**{one.name: getattr(record, one.name) for one in fields(SparseMetadata)})
+    return SparseRecord(**{one.name: getattr(record, one.name) for one in fields(SparseRecord)})
 
 
-def pair(config: SparseConfig) -> tuple[RocmSparseBackend, CudaSparseBackend]:
+def pair(config: SparseConfig) -> tuple[WholeRocmSparse, WholeCudaSparse]:
     """Return both backends, profiled and locked."""
     made = []
-    for cls in (RocmSparseBackend, CudaSparseBackend):
+    for cls in (WholeRocmSparse, WholeCudaSparse):
         workspace = LocalWorkspace()
         one = cls(config, workspace, providers=REFERENCE)
         one.profile()
@@ -64,7 +63,7 @@ def pair(config: SparseConfig) -> tuple[RocmSparseBackend, CudaSparseBackend]:
     return made[0], made[1]  # type: ignore[return-value]
 
 
-def compare(rocm: RocmSparseBackend, cuda: CudaSparseBackend, of: PlainBatch) -> None:
+def compare(rocm: WholeRocmSparse, cuda: WholeCudaSparse, of: PlainBatch) -> None:
     """Assert that both backends agree about a batch, and keep the contract."""
     config = rocm.config
     (ours, our_indexer), (theirs, their_indexer) = rocm.builder.build_pair(of), cuda.builder.build_pair(of)

@@ -30,7 +30,7 @@ from tests.contract.mypy_runs import ROOT, run_mypy
 FIELD = "num_decode_tokens"
 READER = "model_executor/layers/attention/mla_attention.py"
 STUBS = ROOT / "tests" / "contract" / "stubs"
-_TWICE = ("from __future__ import annotations\n", "from mla_contract.backends.sparse.metadata import SparseMetadata\n")
+_TWICE = ("from __future__ import annotations\n", "from mla_contract.backends.sparse.metadata import SparseRecord\n")
 _OWN = Path(str(real.__file__)).read_text()
 SOURCE = Path(str(base.__file__)).read_text() + _OWN.replace(_TWICE[0], "").replace(_TWICE[1], "")
 RELEASES = ("0.26.0", "0.32.0")

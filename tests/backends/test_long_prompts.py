@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.kernels.reference import ReferenceProvider
-from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
 from mla_contract.backends.sparse.config import SparseConfig
-from mla_contract.backends.sparse.guard import GuardedProvider
 from mla_contract.backends.sparse.indexer import GatheredKeys, IndexerInputs, SparseIndexer
 from mla_contract.backends.sparse.indexer_metadata import IndexerChunkRecord
-from mla_contract.backends.sparse.workspace import LocalWorkspace, workspace_trace
 from mla_contract.contract.schema.provider import ChunkLogits, SparseAttention, TopkRows
 from mla_contract.contract.schema.workspace import WorkspacePlan
 from mla_contract.errors import ContractError
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.records import PlainBatch
+from tests.backends.guard import GuardedProvider
+from tests.backends.reservations import KnownWorkspace, workspace_trace
 from tests.backends.sparse.steps import FLOAT_KEYS, step_batch
+from tests.backends.whole import WholeRocmSparse
 
 LENGTHS = (20_000, 40_000, 60_000, 80_000, 100_000)
 QUERIES = 256
@@ -118,8 +118,8 @@ def unchunked(layer: Layer) -> tuple[str, str]:
 
 def chunked(layer: Layer, config: SparseConfig) -> tuple[tuple[str, str], list[bool]]:
     """Return the digests of selections and outputs of the backend, and whether each sub-chunk reuses keys."""
-    workspace = LocalWorkspace()
-    made = RocmSparseBackend(config, workspace, providers=(GuardedProvider(REFERENCE, workspace),))
+    workspace = KnownWorkspace()
+    made = WholeRocmSparse(config, workspace, providers=(GuardedProvider(REFERENCE, workspace),))
     made.profile()
     workspace.lock()
     metadata, indexer = made.builder.build_pair(layer.batch)
@@ -183,7 +183,7 @@ class Unmanaged(SparseIndexer):
 class UnderReserved(SparseIndexer):
     """Reserves half of the keys that a chunk may have."""
 
-    def __init__(self, config: SparseConfig, manager: LocalWorkspace, providers: tuple[GuardedProvider, ...]) -> None:
+    def __init__(self, config: SparseConfig, manager: KnownWorkspace, providers: tuple[GuardedProvider, ...]) -> None:
         super().__init__(config, manager, providers)
         keys = self.scratch.prefill.requests[0]
         half = WorkspacePlan((replace(keys, shape=(keys.shape[0] // 2, keys.shape[1])),))
@@ -197,8 +197,8 @@ SAFE = 24_000
 def run_faulty(cls: type[SparseIndexer]) -> tuple[Tensor, ContractError | None]:
     """Return the selections of a consumer, -7 where none was written, and the breach that stopped it."""
     config = config_of(SAFE, sub_chunks=4, buffers=1)
-    layer, workspace = layer_of((SAFE,)), LocalWorkspace()
-    made = RocmSparseBackend(config, workspace, providers=REFERENCE_ONLY)
+    layer, workspace = layer_of((SAFE,)), KnownWorkspace()
+    made = WholeRocmSparse(config, workspace, providers=REFERENCE_ONLY)
     made.profile()
     workspace.lock()
     indexer = cls(config, workspace, (GuardedProvider(REFERENCE, workspace),))
@@ -232,7 +232,7 @@ def test_under_reservation_is_a_breach_while_profiling() -> None:
     """Half of the bytes break MLA401 before any prompt comes; the plan's own bytes do not."""
     config = config_of(SAFE, sub_chunks=4, buffers=1)
     layer = layer_of((SAFE,))
-    made = RocmSparseBackend(config, LocalWorkspace(), providers=REFERENCE_ONLY)
+    made = WholeRocmSparse(config, KnownWorkspace(), providers=REFERENCE_ONLY)
     metadata = made.builder.build(layer.batch)
     total = made.indexer.scratch.total_bytes
     for reserved, codes in ((total // 2, {"MLA401"}), (total, set())):

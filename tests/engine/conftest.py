@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mla_contract.testing.engine.oracle import Answer
 from mla_contract.testing.engine.processes import write_model
+from mla_contract.testing.engine.question import Answer
 from mla_contract.testing.engine.smoke import MODELS, Smoke
 from tests.engine.runs import DOUBLED, FP8, GLM, PACKAGES, PLAIN, site_of
 
@@ -24,7 +24,7 @@ def dense_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class StepContext:
+class AskedModel:
     """A sparse model, and what transformers says to the prompts of each smoke run on it.
 
     Attributes:
@@ -39,36 +39,36 @@ class StepContext:
 
 
 @pytest.fixture(scope="session")
-def deepseek(tmp_path_factory: pytest.TempPathFactory) -> StepContext:
+def deepseek(tmp_path_factory: pytest.TempPathFactory) -> AskedModel:
     """Return a tiny random DeepSeek-V3.2."""
     return _asked(tmp_path_factory, PLAIN)
 
 
 @pytest.fixture(scope="session")
-def glm(tmp_path_factory: pytest.TempPathFactory) -> StepContext:
+def glm(tmp_path_factory: pytest.TempPathFactory) -> AskedModel:
     """Return a tiny random GLM-MoE-DSA."""
     return _asked(tmp_path_factory, GLM)
 
 
 @pytest.fixture(scope="session")
-def calm_deepseek(tmp_path_factory: pytest.TempPathFactory) -> StepContext:
+def calm_deepseek(tmp_path_factory: pytest.TempPathFactory) -> AskedModel:
     """Return a tiny DeepSeek-V3.2 whose answers survive rounding."""
     return _asked(tmp_path_factory, FP8, DOUBLED)
 
 
 @pytest.fixture(scope="session")
-def sparse_model(deepseek: StepContext) -> Path:
+def sparse_model(deepseek: AskedModel) -> Path:
     """Return the folder of a tiny random DeepSeek-V3.2."""
     return deepseek.model
 
 
-def _asked(factory: pytest.TempPathFactory, *smokes: Smoke) -> StepContext:
+def _asked(factory: pytest.TempPathFactory, *smokes: Smoke) -> AskedModel:
     """Write the model of smoke runs, and ask transformers, in one process."""
     _need_vllm()
     folder = factory.mktemp("models") / "sparse"
     questions = [question for smoke in smokes for question in smoke.questions()]
     answers = write_model(MODELS[smokes[0].model], folder, questions, calm=smokes[0].index_fp8)
-    return StepContext(
+    return AskedModel(
         folder,
         dict(zip(smokes, answers[::2], strict=True)),
         dict(zip(smokes, answers[1::2], strict=True)),

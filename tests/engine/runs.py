@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from mla_contract.testing.engine import processes
-from mla_contract.testing.engine.processes import Run
+from mla_contract.testing.engine.processes import EngineRun
 from mla_contract.testing.engine.smoke import DOUBLE_STANDS_FOR, Smoke
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ def run_engine(
     site: Path | None = None,
     options: str = "{}",
     plugins: str | None = None,
-) -> Run:
+) -> EngineRun:
     """Run the traffic through the engine.
 
     Args:
@@ -68,7 +68,7 @@ def run_engine(
 
 
 @cache
-def run_backend(model: Path, smoke: Smoke, options: str = "{}") -> Run:
+def run_backend(model: Path, smoke: Smoke, options: str = "{}") -> EngineRun:
     """Run a smoke run's traffic through a sparse backend, every build validated.
 
     Args:
@@ -79,3 +79,8 @@ def run_backend(model: Path, smoke: Smoke, options: str = "{}") -> Run:
     double = DOUBLE_STANDS_FOR if smoke.doubled else ""
     variables = {**smoke.variables, "PYTHONPATH": str(PLUGINS)}
     return processes.run_engine(model, smoke.traffic | json.loads(options), variables, double)
+
+
+def lines_of(run: EngineRun, text: str) -> list[str]:
+    """Return the log lines of a run that contain a text."""
+    return [line for line in run.log.splitlines() if text in line]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mla_contract.testing.engine.processes import Run
+from mla_contract.testing.engine.processes import EngineRun
 from mla_contract.testing.engine.smoke import (
     Smoke,
     check_findings,
@@ -12,8 +12,8 @@ from mla_contract.testing.engine.smoke import (
     largest_difference,
     traffic_findings,
 )
-from tests.engine.conftest import StepContext
-from tests.engine.runs import DOUBLED, FP8, GLM, PLAIN, run_backend
+from tests.engine.conftest import AskedModel
+from tests.engine.runs import DOUBLED, FP8, GLM, PLAIN, lines_of, run_backend
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ CLOSE = 1e-3
 """Log probabilities in float32 differ by the order of sums; a selection that differs moves them by much more."""
 
 
-def check(run: Run, subject: StepContext, smoke: Smoke) -> None:
+def check(run: EngineRun, subject: AskedModel, smoke: Smoke) -> None:
     """Assert that a run finished, met every kind of step, broke no clause, and agrees with the sparse model only."""
     assert run.outcome["error"] == "", run.outcome["message"]
     tokens = run.outcome["tokens"]
@@ -33,7 +33,7 @@ def check(run: Run, subject: StepContext, smoke: Smoke) -> None:
         assert finding.holds is not False, finding.text
 
 
-def test_rocm_sparse_on_deepseek_equals_transformers(deepseek: StepContext) -> None:
+def test_rocm_sparse_on_deepseek_equals_transformers(deepseek: AskedModel) -> None:
     """All greedy tokens of DeepSeek-V3.2 are transformers', to the fifth digit of the log probabilities."""
     run = run_backend(deepseek.model, PLAIN)
     check(run, deepseek, PLAIN)
@@ -41,19 +41,19 @@ def test_rocm_sparse_on_deepseek_equals_transformers(deepseek: StepContext) -> N
     assert {name for _, name, *_ in run.outcome["checked"]} == {"RocmSparseMetadata", "SparseIndexerMetadata"}
 
 
-def test_rocm_sparse_on_glm_equals_transformers(glm: StepContext) -> None:
+def test_rocm_sparse_on_glm_equals_transformers(glm: AskedModel) -> None:
     """So are those of GLM-MoE-DSA, whose last layer shares a selection."""
     run = run_backend(glm.model, GLM)
     check(run, glm, GLM)
     assert largest_difference(run, glm.free[GLM]) < CLOSE
 
 
-def test_rocm_sparse_with_fp8_keys_equals_rounding_transformers(calm_deepseek: StepContext) -> None:
+def test_rocm_sparse_with_fp8_keys_equals_rounding_transformers(calm_deepseek: AskedModel) -> None:
     """With quantised keys they are those of a model that rounds as the cache does."""
     check(run_backend(calm_deepseek.model, FP8), calm_deepseek, FP8)
 
 
-def test_rocm_sparse_on_aiters_double_equals_rounding_transformers(calm_deepseek: StepContext) -> None:
+def test_rocm_sparse_on_aiters_double_equals_rounding_transformers(calm_deepseek: AskedModel) -> None:
     """With aiter's calls they are those of a model that rounds keys, latents, queries and results as the kernels do."""
     run = run_backend(calm_deepseek.model, DOUBLED)
     check(run, calm_deepseek, DOUBLED)
@@ -62,17 +62,17 @@ def test_rocm_sparse_on_aiters_double_equals_rounding_transformers(calm_deepseek
     assert kernels | planning <= set(run.outcome["calls"])
 
 
-def test_cuda_sparse_on_two_ranks_equals_transformers(deepseek: StepContext) -> None:
+def test_cuda_sparse_on_two_ranks_equals_transformers(deepseek: AskedModel) -> None:
     """The other backend agrees too, with the engine's core and two ranks in processes of their own, all validated."""
     run = run_backend(deepseek.model, Smoke(backend="cuda_sparse"), '{"num_workers": 2, "max_tokens": 8}')
     assert run.outcome["error"] == "", run.outcome["message"]
     free = [tokens[:8] for tokens in deepseek.free[PLAIN].tokens]
     assert equal_tokens(run.outcome["tokens"], free) == sum(map(len, free))
-    armed = run.lines_of("metadata contract armed: mode error, level values")
+    armed = lines_of(run, "metadata contract armed: mode error, level values")
     assert len({line.split("pid=")[-1].split("]")[0] for line in armed}) >= 3
 
 
-def test_selection_one_row_off_is_noticed(deepseek: StepContext) -> None:
+def test_selection_one_row_off_is_noticed(deepseek: AskedModel) -> None:
     """A third party's class that reads the selection of another token breaks no clause, and gives other tokens."""
     shifted = Smoke(backend="shifted_selection.backend:ShiftedSparse")
     options = '{"prompt_lens": [200, 15], "arrivals": [0, 0], "shared_prefix": 0, "max_tokens": 4}'

@@ -31,8 +31,10 @@ def test_entry_points_unasked_do_nothing_and_import_nothing() -> None:
 def test_unknown_backend_is_an_error_that_lists_the_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """A misspelt backend must not run another one; a known one and a class are accepted."""
     monkeypatch.setenv(choice.BACKEND_VARIABLE, "rocm_sprase")
-    with pytest.raises(InvalidContract, match="known are rocm_sparse, cuda_sparse and module:Class"):
+    with pytest.raises(InvalidContract, match="the engine can have cuda_sparse, rocm_sparse, module:Class"):
         register()
+    with pytest.raises(InvalidContract, match="no class for the engine"):
+        choice.backend_path("sparse_indexer")
     assert choice.backend_path("rocm_sparse") == "mla_contract.backends.vllm.backend.RocmSparse"
     assert choice.backend_path("fork.attention:Backend") == "fork.attention.Backend"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.runs import run_engine
+from tests.engine.runs import lines_of, run_engine
 
 pytestmark = pytest.mark.slow
 
@@ -17,11 +17,11 @@ def test_engine_of_vllms_dense_backend_has_no_violation(dense_model: Path, level
     """Chunked and mixed steps of the in-tree CPU backend pass in ``error``, and the tokens are those without us."""
     run = run_engine(dense_model, "error", level)
     assert run.outcome["error"] == "", run.outcome["message"]
-    (armed,) = run.lines_of("metadata contract armed")
+    (armed,) = lines_of(run, "metadata contract armed")
     assert f"mode error, level {level}, vLLM 0.32" in armed
     assert "profile 0.32" in armed
     assert "AttentionGroup.build_metadata" in armed
-    (seen,) = run.lines_of("MLACommonMetadata  broken: ")
+    (seen,) = lines_of(run, "MLACommonMetadata  broken: ")
     steps = run.outcome["steps"][0]
     assert seen.split() == [str(steps), "dense", "MLACommonMetadata", "broken:", "0"]
     assert run.outcome["tokens"] == run_engine(dense_model).outcome["tokens"]
@@ -31,14 +31,14 @@ def test_engine_with_preemption_and_prefix_hits_has_no_violation(dense_model: Pa
     """Few blocks and shared prefixes pass as well."""
     run = run_engine(dense_model, "error", "values", options='{"num_blocks": 36, "prefix_caching": true}')
     assert run.outcome["error"] == "", run.outcome["message"]
-    assert run.lines_of("broken: 0")
+    assert lines_of(run, "broken: 0")
 
 
 def test_engine_without_mode_says_nothing(dense_model: Path) -> None:
     """With the variable unset the installed plugin leaves no trace in the log."""
     run = run_engine(dense_model)
     assert run.outcome["error"] == ""
-    assert run.lines_of("metadata contract") == []
+    assert lines_of(run, "metadata contract") == []
 
 
 def test_engine_in_error_mode_stops_the_step_of_the_fault(dense_model: Path, site: Callable[[str], Path]) -> None:
@@ -46,7 +46,7 @@ def test_engine_in_error_mode_stops_the_step_of_the_fault(dense_model: Path, sit
     run = run_engine(dense_model, "error", "structural", site("planted_fault"))
     assert run.outcome["error"] == "ContractError"
     assert "MLACommonMetadata.num_reqs" in run.outcome["message"]
-    (seen,) = run.lines_of("MLACommonMetadata  broken: ")
+    (seen,) = lines_of(run, "MLACommonMetadata  broken: ")
     assert seen.split() == ["5", "dense", "MLACommonMetadata", "broken:", "1"]
 
 
@@ -54,9 +54,9 @@ def test_engine_in_warn_mode_logs_once_and_finishes(dense_model: Path, site: Cal
     """The same fault is logged once, counted until exit, and changes no token."""
     run = run_engine(dense_model, "warn", "structural", site("planted_fault"))
     assert run.outcome["error"] == "", run.outcome["message"]
-    first = [line for line in run.lines_of("MLACommonMetadata.num_reqs:") if "WARNING" in line]
+    first = [line for line in lines_of(run, "MLACommonMetadata.num_reqs:") if "WARNING" in line]
     assert len(first) == len({line.split("]")[1] for line in first})
-    assert run.lines_of("violations of the metadata contract in this process")
+    assert lines_of(run, "violations of the metadata contract in this process")
     steps = run.outcome["steps"][0]
-    assert any(line.split()[0] == str(steps - 4) for line in run.lines_of("  MLACommonMetadata.num_reqs"))
+    assert any(line.split()[0] == str(steps - 4) for line in lines_of(run, "  MLACommonMetadata.num_reqs"))
     assert run.outcome["tokens"] == run_engine(dense_model).outcome["tokens"]

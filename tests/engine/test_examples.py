@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.runs import PACKAGES, run_engine
+from tests.engine.runs import PACKAGES, lines_of, run_engine
 
 pytestmark = pytest.mark.slow
 
@@ -101,9 +101,9 @@ def test_stale_rows_in_warn_mode_are_named(dense_model: Path, site: Callable[[st
     """The values level names the field, the row's length and the stale one; the structural level cannot see it."""
     run = run_engine(dense_model, "warn", "values", site("stale_rows_backend"))
     assert run.outcome["error"] == ""
-    (first,) = [line for line in run.lines_of("MLA333 MLACommonMetadata.decode.seq_lens:") if "WARNING" in line]
+    (first,) = [line for line in lines_of(run, "MLA333 MLACommonMetadata.decode.seq_lens:") if "WARNING" in line]
     assert "not the row's cache length" in first
-    assert run.lines_of("violations of the metadata contract in this process")
+    assert lines_of(run, "violations of the metadata contract in this process")
 
 
 def test_stale_rows_in_error_mode_stop_the_step(dense_model: Path, site: Callable[[str], Path]) -> None:

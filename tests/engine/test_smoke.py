@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from mla_contract.cli.main import app
 from mla_contract.profiles import installed
-from mla_contract.testing.engine.oracle import Answer
-from mla_contract.testing.engine.processes import Run
+from mla_contract.testing.engine.processes import EngineRun
+from mla_contract.testing.engine.question import Answer
 from mla_contract.testing.engine.smoke import (
-    Finding,
-    Report,
+    SmokeFinding,
+    SmokeReport,
     check_findings,
     equal_tokens,
     largest_difference,
@@ -35,8 +35,8 @@ DENSE = Answer([[1, 9], [9]], [[{1: -0.5}, {9: -0.1}], [{9: -0.1}]])
 
 def verdict(outcome: dict[str, Any], free: Answer = FREE, dense: Answer = DENSE) -> bool:
     """Return whether a run with this outcome passes."""
-    run = Run(outcome, "")
-    return Report((*traffic_findings(run), *token_findings(run, free, dense), *check_findings(run))).passed
+    run = EngineRun(outcome, "")
+    return SmokeReport((*traffic_findings(run), *token_findings(run, free, dense), *check_findings(run))).passed
 
 
 def test_run_that_is_as_it_must_be_passes() -> None:
@@ -67,13 +67,13 @@ def test_dense_model_that_agrees_fails() -> None:
 
 def test_run_that_ended_early_fails() -> None:
     """A message is a failure whatever was found before."""
-    assert not Report((Finding("all", "well", True),), "AttributeError: no attribute").passed
-    assert Report((Finding("all", "well", True),)).passed
+    assert not SmokeReport((SmokeFinding("all", "well", True),), "AttributeError: no attribute").passed
+    assert SmokeReport((SmokeFinding("all", "well", True),)).passed
 
 
 def test_difference_is_read_up_to_the_first_other_token() -> None:
     """Behind another token the two sides answer to different texts; a difference before it counts."""
-    run = Run(copy.deepcopy(GOOD) | {"tokens": [[1, 2], [3]]}, "")
+    run = EngineRun(copy.deepcopy(GOOD) | {"tokens": [[1, 2], [3]]}, "")
     other = Answer([[7, 2], [3]], [[{1: -0.75, 7: -0.1}, {2: -9.0}], [{3: -1.0}]])
     assert largest_difference(run, other) == 0.25
     assert largest_difference(run, FREE) == 0.0
@@ -83,7 +83,7 @@ def test_difference_is_read_up_to_the_first_other_token() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--backend", "rocm"], "known are rocm_sparse, cuda_sparse and module:Class"),
+        (["--backend", "rocm"], "the engine can have cuda_sparse, rocm_sparse, module:Class"),
         (["--model", "llama"], "known are deepseek-v3.2, glm-moe-dsa"),
         (["--provider", "cuda"], "known are aiter, triton, reference, aiter-double"),
         (["--index-cache", "int4"], "known are fp8, float"),

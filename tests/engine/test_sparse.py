@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.runs import run_engine
+from tests.engine.runs import lines_of, run_engine
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def test_engine_of_vllms_sparse_builders_has_no_violation(
     run = run_engine(sparse_model, "error", level, site("in_tree_sparse"), OPTIONS)
     assert run.outcome["error"] == "", run.outcome["message"]
     steps = str(run.outcome["steps"][0])
-    (indexer,) = run.lines_of("DeepseekV32IndexerMetadata  broken: ")
-    (sparse,) = run.lines_of("sparse  Metadata  broken: ")
+    (indexer,) = lines_of(run, "DeepseekV32IndexerMetadata  broken: ")
+    (sparse,) = lines_of(run, "sparse  Metadata  broken: ")
     assert indexer.split() == [steps, "indexer", "DeepseekV32IndexerMetadata", "broken:", "0"]
     assert sparse.split() == [steps, "sparse", "Metadata", "broken:", "0"]

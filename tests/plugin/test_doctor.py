@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from mla_contract.cli.main import app
 from mla_contract.plugin.diagnosis import hooks_of
+from tests.backends.installed import on_path, write_package
 
 GROUP = "class AttentionGroup:\n    def build_metadata(self): ...\n"
 BUILDER = "class AttentionMetadataBuilder:\n    def build(self): ...\n"
@@ -30,7 +32,24 @@ def test_doctor_of_this_environment_lists_versions_profile_and_providers() -> No
         "providers of SparseAttention",
     ):
         assert word in done.output
-    assert "reference can run" in done.output
+    assert re.search(r"reference +can run", done.output)
+
+
+def test_doctor_lists_what_is_registered_and_says_what_is_unusable(tmp_path: Path) -> None:
+    """Ours and a foreign package's names stand with who registered them; one that cannot be loaded has its reason."""
+    source = "from mla_contract.backends.registry import RegisteredBackend\nONE = RegisteredBackend(name='one')\n"
+    entries = {"mla_contract.backends": {"one": ":ONE", "gone": ":GONE"}, "mla_contract.providers": {"away": ":AWAY"}}
+    write_package(tmp_path, "their_package", source, entries)
+    with on_path(tmp_path):
+        lines = CliRunner().invoke(app, ["doctor"]).output.splitlines()
+    found = {line.split()[0]: line for line in lines if line.startswith("  ") and "their_package 2.0" in line}
+    assert found["one"].endswith("their_package 2.0: nothing")
+    assert found["gone"].endswith("their_package 2.0: UNUSABLE: their_package has no GONE")
+    assert found["away"].endswith("their_package 2.0: UNUSABLE: their_package has no AWAY")
+    assert lines.count("  away            their_package has no AWAY") == 8
+    again = CliRunner().invoke(app, ["doctor"]).output
+    assert "their_package" not in again
+    assert re.search(r"rocm_sparse +mla-contract .*: class for the engine, target for check", again)
 
 
 def test_doctor_with_unknown_word_exits_2(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from mla_contract.backends.kernels.aiter.table import TABLE
+from mla_contract.backends.kernels.aiter.kernel_table import TABLE
 from mla_contract.testing.aiter_double import RELEASES, AiterAbort, Chip, install
 from tests.backends.rocm_sparse.aiter_cases import UNITS, inputs
 

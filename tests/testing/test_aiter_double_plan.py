@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from mla_contract.backends.kernels.aiter import AiterProvider, DeviceInfo, allocate_work
+from mla_contract.backends.kernels.aiter import AiterDevice, AiterProvider, allocate_work
 from mla_contract.contract.clauses.work_plan import check_work_metadata
 from mla_contract.contract.schema.persistent_work import WorkBuffers, WorkConfig
 from mla_contract.contract.schema.provider import FillWork, SizeWork
@@ -25,7 +25,7 @@ def planned(
     """Return work that the double planned for gfx942."""
     config = WorkConfig(num_rows=len(lens), num_heads=heads, q_dtype=dtype, kv_dtype=dtype, max_split_per_batch=most)
     with install("0.1.20", "gfx942", num_cus=units):
-        run = AiterProvider(DeviceInfo("gfx942", units, "cpu"))
+        run = AiterProvider(AiterDevice("gfx942", "cpu"))
         work = allocate_work(config, run.run(SizeWork(config=config)), "cpu")
         run.run(FillWork(buffers=work, kv_indptr=torch.tensor([0, *lens]).cumsum(0).int()))
     return work

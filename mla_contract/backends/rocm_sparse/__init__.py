@@ -1,1 +1,9 @@
-"""Sparse MLA on ROCm: aiter's kernels, and the records that they read."""
+"""The sparse MLA backend for ROCm: aiter's paged tables, with persistent work. Its name stands here."""
+
+from mla_contract.backends.registry import RegisteredBackend
+
+BACKEND = RegisteredBackend(
+    name="rocm_sparse",
+    target="mla_contract.backends.rocm_sparse.target:fresh_target",
+    engine_class="mla_contract.backends.vllm.backend:RocmSparse",
+)

@@ -1,78 +1,25 @@
-"""The attention op: selected positions become ragged slots, and one provider attends to them."""
+"""The attention op over ragged rows: selected slots lie one after the other, as aiter's paged tables say."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from mla_contract.backends.kernels import registry
 from mla_contract.backends.rocm_sparse.metadata import RocmSparseMetadata
-from mla_contract.backends.sparse.attention import SparseAttentionOp
-from mla_contract.contract.schema.provider import SparseAttention
+from mla_contract.backends.sparse.attention import SelectedSlots, SparseAttentionOp
 
 
-class RocmSparseAttention(SparseAttentionOp):
-    """Attention over ragged slots, with the work that the builder planned."""
+class RocmSparseAttention(SparseAttentionOp[RocmSparseMetadata]):
+    """Attention over ragged slots, with the work that the builder planned.
 
-    def forward_mqa(
-        self,
-        q: Tensor,
-        kv_cache: Tensor,
-        topk_indices: Tensor,
-        metadata: RocmSparseMetadata,
-        *,
-        out: Tensor | None = None,
-        lse: Tensor | None = None,
-        sinks: Tensor | None = None,
-        q_scale: Tensor | None = None,
-        kv_scale: Tensor | None = None,
-    ) -> Tensor:
-        """Attend from each row to its selected positions.
+    The leading ``min(position + 1, topk)`` positions of a row are taken to be valid, which the indexer ensures: a row
+    with fewer candidates selects all, in order.
+    """
 
-        The leading ``min(position + 1, topk)`` positions of a row are taken to be valid, which the indexer ensures:
-        a row with fewer candidates selects all, in order.
-
-        Args:
-            q: [rows, heads, width], exactly the rows that the record describes.
-            kv_cache: Cache, [slots, width] or [blocks, block_size, width].
-            topk_indices: [at least rows, topk] int32, request-local positions, -1 pads.
-            metadata: The record of this step.
-            out: [rows, heads, value_width]; made when None.
-            lse: [rows, heads] float32, natural logarithm; written when given.
-            sinks: [heads] float32.
-            q_scale: [1] float32, of quantised queries.
-            kv_scale: [1] float32, of a quantised cache.
-
-        Returns:
-            The output; rows without a key are 0.
-
-        Raises:
-            ContractError: The record describes other rows than q has.
-            NoProvider: No provider can run the inputs.
-
-        Sync: none of its own.
-        """
-        slots = self._slots(q, topk_indices, metadata)
+    def _select(self, slots: Tensor, metadata: RocmSparseMetadata) -> SelectedSlots:
+        """Return the slots packed into the record's table."""
         pack_slots(slots, metadata.paged_kv_indptr, metadata.paged_kv_indices)
-        value = self._result(q, out)
-        registry.run(
-            SparseAttention(
-                q=q,
-                kv_cache=kv_cache.reshape(-1, kv_cache.shape[-1]),
-                kv_indptr=metadata.paged_kv_indptr,
-                kv_indices=metadata.paged_kv_indices,
-                out=value,
-                softmax_scale=self.config.softmax_scale,
-                lse=lse,
-                sinks=sinks,
-                q_scale=q_scale,
-                kv_scale=kv_scale,
-                work=metadata.work,
-                has_invalid=metadata.work is None,
-            ),
-            self.providers,
-        )
-        return value
+        return SelectedSlots(metadata.paged_kv_indptr, metadata.paged_kv_indices, metadata.work)
 
 
 def pack_slots(slots: Tensor, kv_indptr: Tensor, kv_indices: Tensor) -> None:

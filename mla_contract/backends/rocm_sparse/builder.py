@@ -11,7 +11,7 @@ from mla_contract.adapters.field_buffer import MOST_VIEWS
 from mla_contract.backends.rocm_sparse.metadata import RocmSparseMetadata
 from mla_contract.backends.rocm_sparse.work import SIX, PersistentWork
 from mla_contract.backends.sparse.builder import SparseBuilder
-from mla_contract.backends.sparse.step import Step
+from mla_contract.backends.sparse.step import LoweredStep
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
@@ -48,7 +48,7 @@ class RocmSparseBuilder(SparseBuilder[RocmSparseMetadata]):
         Raises:
             NoProvider: Work is to be planned, and no provider does.
         """
-        super().__init__(config, device)
+        super().__init__(config, device, providers=providers)
         home, rows = self.lowering.device, config.token_rows
         self._qo_indptr = torch.arange(rows + 1, dtype=torch.int32, device=home)
         self._last_page = torch.ones(rows, dtype=torch.int32, device=home)
@@ -58,7 +58,7 @@ class RocmSparseBuilder(SparseBuilder[RocmSparseMetadata]):
         if config.persistent:
             self.work = PersistentWork(config, home, providers=providers, ubatch=ubatch, layer_group=layer_group)
 
-    def build_step(self, step: Step) -> RocmSparseMetadata:
+    def build_step(self, step: LoweredStep) -> RocmSparseMetadata:
         """Return the attention's record of a planned step. Sync: reads no device memory."""
         rows = step.num_kernel_rows
         fields = step.shared_fields()
@@ -69,6 +69,7 @@ class RocmSparseBuilder(SparseBuilder[RocmSparseMetadata]):
 
     def _cut(self, rows: int) -> dict[str, Any]:
         """Return, and keep, aiter's tables for a number of rows: views of buffers that never move."""
+        # Sizes come again and again, in no order that would make one of them the least wanted.
         if len(self._tables) >= MOST_VIEWS:
             self._tables.clear()
         offsets = self.lowering.buffers.buffer("sparse_start_loc")
@@ -81,7 +82,7 @@ class RocmSparseBuilder(SparseBuilder[RocmSparseMetadata]):
         }
         return self._tables[rows]
 
-    def _work_fields(self, step: Step, work_plan: PersistentWork, indptr: torch.Tensor) -> dict[str, Any]:
+    def _work_fields(self, step: LoweredStep, work_plan: PersistentWork, indptr: torch.Tensor) -> dict[str, Any]:
         """Return the planned work: the record and its six arrays."""
         host = step.sparse_start_loc
         if host is None:

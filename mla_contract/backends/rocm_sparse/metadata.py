@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mla_contract.backends.sparse.metadata import SparseMetadata
+from mla_contract.backends.sparse.metadata import SparseRecord
 from mla_contract.contract.schema import claims
 from mla_contract.contract.schema.persistent_work import WorkBuffers
 
 
 @dataclass(kw_only=True)
-class RocmSparseMetadata(SparseMetadata):
+class RocmSparseMetadata(SparseRecord):
     """The shared fields, aiter's paged tables with a row for each token, and the persistent work.
 
     Attributes:

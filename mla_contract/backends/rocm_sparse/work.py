@@ -28,6 +28,8 @@ SIX = tuple(one.name for one in fields(WorkSizes))
 class WorkKey:
     """Everything that planned work depends on.
 
+    Lengths are kept whole rather than hashed: work of other lengths would give wrong results without a word.
+
     Attributes:
         ubatch: The micro-batch.
         layer_group: Layers that share the builder.
@@ -59,7 +61,6 @@ class PersistentWork:
     """One memory for the work of every batch size; a smaller batch's arrays are its leading parts.
 
     Attributes:
-        fills: How often work was planned.
         last_reuse: The record of the last build that planned nothing; None after one that did.
     """
 
@@ -92,9 +93,9 @@ class PersistentWork:
         self._qo_indptr = torch.arange(rows + 1, dtype=torch.int32, device=device)
         self._kv_indptr = torch.zeros(rows + 1, dtype=torch.int32, device=device)
         self._last_page = torch.ones(rows, dtype=torch.int32, device=device)
+        # A captured graph keeps the record of its size, so none is ever dropped; there are as many as batch sizes.
         self._cut: dict[int, WorkBuffers] = {}
         self._key: WorkKey | None = None
-        self.fills = 0
         self.last_reuse: Reuse | None = None
 
     def buffers(self, num_rows: int) -> WorkBuffers:
@@ -133,7 +134,6 @@ class PersistentWork:
             return work
         registry.run(FillWork(buffers=work, kv_indptr=kv_indptr), self._providers)
         self._key, self.last_reuse = key, None
-        self.fills += 1
         return work
 
     def _key_of(self, token_kv_lens: bytes, query_lens: bytes, num_rows: int) -> WorkKey:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mla_contract.backends.sparse.lowering import Lowering
-from mla_contract.backends.sparse.metadata import SparseMetadata
-from mla_contract.backends.sparse.step import Step
+from mla_contract.backends.sparse.metadata import SparseRecord
+from mla_contract.backends.sparse.step import LoweredStep
 
 if TYPE_CHECKING:
     import torch
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
     from mla_contract.backends.sparse.indexer_metadata import SparseIndexerMetadata
     from mla_contract.contract.schema.batch import CommonBatch
+    from mla_contract.contract.schema.provider import KernelProvider
 
-M_co = TypeVar("M_co", bound=SparseMetadata, covariant=True)
+M_co = TypeVar("M_co", bound=SparseRecord, covariant=True)
 
 
 class SparseBuilder(ABC, Generic[M_co]):
@@ -27,14 +29,21 @@ class SparseBuilder(ABC, Generic[M_co]):
         lowering: Plans and copies; the indexer's record is made of the same step.
     """
 
-    def __init__(self, config: SparseConfig, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        config: SparseConfig,
+        device: torch.device | str = "cpu",
+        *,
+        providers: Sequence[KernelProvider] | None = None,
+    ) -> None:
         """Allocate the shared buffers.
 
         Args:
             config: The configuration.
             device: Where the kernels run.
+            providers: Kernel providers to try where kernels plan ahead; the registry's order by default.
         """
-        self.config = config
+        self.config, self.providers = config, providers
         self.lowering = Lowering(config, device)
 
     def build(self, batch: CommonBatch) -> M_co:
@@ -53,5 +62,5 @@ class SparseBuilder(ABC, Generic[M_co]):
         return self.build_step(step), self.lowering.indexer(step)
 
     @abstractmethod
-    def build_step(self, step: Step) -> M_co:
+    def build_step(self, step: LoweredStep) -> M_co:
         """Return the attention's record of a planned step. Sync: reads no device memory."""

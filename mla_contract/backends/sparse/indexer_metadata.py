@@ -14,7 +14,7 @@ from mla_contract.errors import InvalidContract
 if TYPE_CHECKING:
     from mla_contract.adapters.decode import DecodePlan
     from mla_contract.backends.sparse.config import SparseConfig
-    from mla_contract.backends.sparse.step import Step
+    from mla_contract.backends.sparse.step import LoweredStep
     from mla_contract.contract.schema.batch import CommonBatch
     from mla_contract.contract.schema.indexer import IndexerMetadata
 
@@ -85,7 +85,7 @@ class IndexerLowering:
         self._tables = torch.zeros(config.capacity_rows, columns, dtype=torch.int32, device=device)
         self._schedule = torch.zeros(0, dtype=torch.int32, device=device)
 
-    def lower(self, step: Step) -> SparseIndexerMetadata:
+    def lower(self, step: LoweredStep) -> SparseIndexerMetadata:
         """Return the indexer's record.
 
         Raises:
@@ -109,7 +109,7 @@ class IndexerLowering:
             prefill=_prefill(step.lowered, batch) if isinstance(step.lowered, DevicePlan) else None,
         )
 
-    def _decode(self, step: Step, table: Tensor) -> IndexerDecodeRecord:
+    def _decode(self, step: LoweredStep, table: Tensor) -> IndexerDecodeRecord:
         """Return the decode part; a row of it is a request, or a token."""
         lens, plan = step.lowered["decode_seq_lens"], step.known_plan and step.known_plan.decode
         rows = len(lens) if plan is None else plan.num_rows

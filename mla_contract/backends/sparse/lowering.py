@@ -13,7 +13,7 @@ from mla_contract.backends.sparse.indexer_metadata import IndexerLowering, Spars
 from mla_contract.backends.sparse.plain_decodes import PlainDecodes
 from mla_contract.backends.sparse.planning import host_array, plan_of
 from mla_contract.backends.sparse.prefill import lower_prefill
-from mla_contract.backends.sparse.step import Step
+from mla_contract.backends.sparse.step import LoweredStep
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
@@ -48,7 +48,7 @@ class Lowering:
         rows = config.context_rows if config.dense_prefill and config.context_rows else 0
         self._context = torch.zeros(rows, config.width, dtype=config.out_dtype, device=self.device)
 
-    def step(self, batch: CommonBatch, *, indexer: bool = True) -> Step:
+    def step(self, batch: CommonBatch, *, indexer: bool = True) -> LoweredStep:
         """Plan a batch and copy the plan to the device.
 
         Args:
@@ -63,7 +63,7 @@ class Lowering:
         """
         return self._plain.step(batch, indexer) or self._planned(batch, indexer)
 
-    def _planned(self, batch: CommonBatch, indexer: bool) -> Step:
+    def _planned(self, batch: CommonBatch, indexer: bool) -> LoweredStep:
         """Return the step of a batch of any kind."""
         plan = plan_of(batch, self.config, indexer=indexer)
         lowered = self.buffers.lower(plan)
@@ -75,7 +75,7 @@ class Lowering:
         prefill = None
         if self.config.dense_prefill:
             prefill = lower_prefill(lowered, batch, self._context, use_dense_mha=dense)
-        return Step(
+        return LoweredStep(
             config=self.config,
             batch=batch,
             split=split,
@@ -90,7 +90,7 @@ class Lowering:
             known_plan=plan,
         )
 
-    def indexer(self, step: Step) -> SparseIndexerMetadata:
+    def indexer(self, step: LoweredStep) -> SparseIndexerMetadata:
         """Return the indexer's record of a step.
 
         Raises:

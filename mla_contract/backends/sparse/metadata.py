@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class SparseMetadata:
+class SparseRecord:
     """What sparse backends share: counts, core and sparse tiers. Arrays with a row for each token have kernel rows.
 
     Kernel rows are the rows of q that ``forward_mqa`` gets: the decode tokens while prefills attend densely, else all.
@@ -46,6 +46,6 @@ class SparseMetadata:
         return self.req_id_per_token.shape[0]
 
 
-claims.counts(*claims.of(SparseMetadata))
-claims.core(*claims.of(SparseMetadata))
-claims.sparse(*claims.of(SparseMetadata))
+claims.counts(*claims.of(SparseRecord))
+claims.core(*claims.of(SparseRecord))
+claims.sparse(*claims.of(SparseRecord))

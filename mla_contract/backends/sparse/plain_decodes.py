@@ -15,7 +15,7 @@ from mla_contract.adapters.arrays import INT32, Int32Array, counting, ones, pref
 from mla_contract.adapters.buffers import PlanBuffers
 from mla_contract.adapters.split import Split
 from mla_contract.backends.sparse.planning import host_array
-from mla_contract.backends.sparse.step import Step
+from mla_contract.backends.sparse.step import LoweredStep
 
 if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
@@ -45,9 +45,10 @@ class PlainDecodes:
     def __init__(self, config: SparseConfig, buffers: PlanBuffers) -> None:
         self._config, self._buffers = config, buffers
         self._topk = np.array([config.topk_tokens], dtype=INT32)
+        # One entry for each number of requests that comes; the buffers refuse more than they were made for.
         self._known: dict[int, _Known] = {}
 
-    def step(self, batch: CommonBatch, indexer: bool) -> Step | None:
+    def step(self, batch: CommonBatch, indexer: bool) -> LoweredStep | None:
         """Return the step of a batch, on the device; None where a request does something else.
 
         Args:
@@ -66,6 +67,7 @@ class PlainDecodes:
         if batch.dcp_local_seq_lens is not None:
             return None
         known, seq_lens = self._known.get(count) or self._learn(count), host_array(bounds)
+        # Compared as bytes: comparing arrays would make a third one, and then reduce it.
         if host_array(batch.query_start_loc_cpu).tobytes() != known.start_loc or len(seq_lens) != count:
             return None
         if np.minimum.reduce(seq_lens) < SHORTEST:
@@ -77,7 +79,7 @@ class PlainDecodes:
         if indexer:
             arrays.update(decode_seq_lens=seq_lens, decode_lens=known.lens, decode_row_requests=known.owners)
         self._buffers.lower_arrays(arrays)
-        return Step(self._config, batch, known.split, known.lowered, count, 1, indexer, known.lens, offsets)
+        return LoweredStep(self._config, batch, known.split, known.lowered, count, 1, indexer, known.lens, offsets)
 
     def _learn(self, count: int) -> _Known:
         """Return, and keep, what follows from the number of requests."""

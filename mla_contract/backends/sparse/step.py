@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Step:
+class LoweredStep:
     """A batch, its division, and the arrays of its plan on the device.
 
     Attributes:

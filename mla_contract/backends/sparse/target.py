@@ -1,4 +1,4 @@
-"""Targets of the conformance suite for sparse backends; entry points name such factories."""
+"""Targets of the conformance suite for sparse backends; registered backends name such factories."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mla_contract.adapters.release import NEWEST
-from mla_contract.backends.sparse.backend import sparse_declaration
+from mla_contract.backends.sparse import INDEXER
 from mla_contract.backends.sparse.config import SparseConfig
+from mla_contract.backends.sparse.declaration import sparse_declaration
 from mla_contract.backends.sparse.indexer_metadata import SparseIndexerMetadata
 from mla_contract.backends.sparse.lowering import Lowering
 from mla_contract.contract.schema.declaration import BackendDeclaration, MultipleOf
@@ -31,7 +32,7 @@ TESTED = SparseConfig(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class SparseClaims:
     """What a builder claims beyond its declaration, as the suite reads it."""
 
     persistent: tuple[str, ...] = ()
@@ -45,11 +46,11 @@ class SparseTarget:
 
     declaration: BackendDeclaration
     facts: Facts
-    expectations: Claims
+    expectations: SparseClaims
     build: Callable[[Any], Any]
 
 
-def sparse_indexer() -> SparseTarget:
+def fresh_indexer() -> SparseTarget:
     """Return a fresh builder of the indexer's record."""
     lowering = Lowering(TESTED, "cpu")
 
@@ -57,8 +58,8 @@ def sparse_indexer() -> SparseTarget:
         return lowering.indexer(lowering.step(batch))
 
     return SparseTarget(
-        declaration=sparse_declaration(TESTED, "MLA_CONTRACT_SPARSE_INDEXER", (1, MultipleOf(16))),
+        declaration=sparse_declaration(TESTED, INDEXER, (1, MultipleOf(16))),
         facts=TESTED.facts,
-        expectations=Claims(),
+        expectations=SparseClaims(),
         build=build,
     )

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mla_contract.contract.schema.provider import padded_columns
 from mla_contract.contract.schema.workspace import ALIGNMENT_BYTES, WorkspaceManager, WorkspacePlan, WorkspaceRequest
-from mla_contract.contract.step.trace import BuildTrace, Lane, Workspace
 from mla_contract.errors import InvalidContract
 
 if TYPE_CHECKING:
@@ -77,21 +76,6 @@ def attention_rows(config: SparseConfig) -> int:
     return config.decode_rows if all_dense else config.token_rows
 
 
-def workspace_trace(config: SparseConfig, reserved_bytes: int, ubatch: int = 0) -> BuildTrace:
-    """Return what the workspace clauses compare: the bytes that somebody reserved, and those that the run asks for.
-
-    Args:
-        config: The configuration.
-        reserved_bytes: Bytes reserved while profiling.
-        ubatch: The micro-batch.
-    """
-    slot = Lane(ubatch, "sparse")
-    needed = plan_workspace(config).total_bytes
-    return BuildTrace(
-        workspace=Workspace(reserved_bytes={slot: reserved_bytes}, needed_bytes={slot: needed}, slack=1.25)
-    )
-
-
 def _key_dtype(config: SparseConfig) -> str:
     """Return the element type of gathered keys."""
     dtype = config.index_format.fp8_dtype or config.q_dtype
@@ -126,11 +110,6 @@ class LocalWorkspace:
     def is_locked(self) -> bool:
         """Return whether the workspace may no longer grow."""
         return self._locked
-
-    def holds(self, array: Tensor) -> bool:
-        """Return whether an array lies in this memory."""
-        begin = array.data_ptr() - self._memory.data_ptr()
-        return begin >= 0 and begin + array.numel() * array.element_size() <= self._memory.numel()
 
     def get_simultaneous(self, *shapes_and_dtypes: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
         """Return one uninitialised view for each shape, all alive together until the next call.

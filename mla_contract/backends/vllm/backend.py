@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from vllm.v1.attention.backend import AttentionBackend, MultipleOf
 
+from mla_contract.backends.cuda_sparse import declaration as cuda
+from mla_contract.backends.rocm_sparse import declaration as rocm
 from mla_contract.backends.vllm.builders import CudaSparseEngineBuilder, RocmSparseEngineBuilder
 from mla_contract.backends.vllm.impl import CudaSparseImpl, RocmSparseImpl
+from mla_contract.contract.schema import declaration
 
 
 class _Sparse(AttentionBackend):  # type: ignore[misc]
@@ -55,7 +59,7 @@ class RocmSparse(_Sparse):
     @staticmethod
     def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[Any]:
         """Return what the backend declares."""
-        return [1, MultipleOf(16)]
+        return _in_engine_words(rocm.BLOCK_SIZES)
 
 
 class CudaSparse(_Sparse):
@@ -74,4 +78,9 @@ class CudaSparse(_Sparse):
     @staticmethod
     def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[Any]:
         """Return what the backend declares."""
-        return [MultipleOf(64)]
+        return _in_engine_words(cuda.BLOCK_SIZES)
+
+
+def _in_engine_words(sizes: Sequence[int | declaration.MultipleOf]) -> list[Any]:
+    """Return declared block sizes as vLLM states them."""
+    return [MultipleOf(size.base) if isinstance(size, declaration.MultipleOf) else size for size in sizes]

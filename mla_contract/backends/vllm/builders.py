@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mla_contract.backends.sparse.builder import SparseBuilder
     from mla_contract.backends.sparse.config import SparseConfig
     from mla_contract.backends.sparse.indexer_metadata import SparseIndexerMetadata
-    from mla_contract.backends.sparse.metadata import SparseMetadata
+    from mla_contract.backends.sparse.metadata import SparseRecord
 
 
 class _Builder(AttentionMetadataBuilder):  # type: ignore[misc]
@@ -48,14 +48,14 @@ class _AttentionBuilder(_Builder):
 
     def _prepare(self, device: torch.device) -> None:
         """Make our builder."""
-        self._inner: SparseBuilder[SparseMetadata] = self._make(self.config, device)
+        self._inner: SparseBuilder[SparseRecord] = self._make(self.config, device)
 
-    def _make(self, config: SparseConfig, device: torch.device) -> SparseBuilder[SparseMetadata]:
+    def _make(self, config: SparseConfig, device: torch.device) -> SparseBuilder[SparseRecord]:
         """Return our builder for the layers of this group."""
-        made: SparseBuilder[SparseMetadata] = self.inner_class(config, device, providers=given())
+        made: SparseBuilder[SparseRecord] = self.inner_class(config, device, providers=given())
         return made
 
-    def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> SparseMetadata:
+    def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> SparseRecord:
         """Return the attention's record of this step; vLLM's batch is a common batch as it is."""
         return self._inner.build(common_attn_metadata)
 

@@ -11,12 +11,9 @@ from mla_contract.backends.choice import index_cache
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.vllm.providers import plans_work
 from mla_contract.contract.schema.persistent_work import WorkConfig
-from mla_contract.contract.schema.provider import IndexerCacheFormat, KeyLayout
+from mla_contract.contract.schema.provider import SHUFFLE_TILE, IndexerCacheFormat, KeyLayout
 from mla_contract.errors import InvalidContract
 from mla_contract.profiles.installed import installed_release
-
-SHUFFLE_TILE = 16
-"""Tokens of a tile of the shuffled key layout: a cache block must hold whole tiles."""
 
 
 def sparse_config(vllm_config: Any, *, shuffled: bool, block_size: int | None = None) -> SparseConfig:

@@ -47,7 +47,8 @@ class _Impl(MLAAttentionImpl, SharedTopkIndicesBuffer):  # type: ignore[misc]
         self.init_topk_indices_buffer(indexer, topk_indices_buffer)
         vllm_config = get_current_vllm_config()
         config = replace(sparse_config(vllm_config, shuffled=self.shuffled), softmax_scale=self.scale)
-        self._attention = self.attention_class(config, workspace(vllm_config.device_config.device), given())
+        device = vllm_config.device_config.device
+        self._attention = self.attention_class(config, workspace(device), given(), device)
         self._attention.profile()
 
     def record_logical_topk_ready(self) -> None:

@@ -54,7 +54,7 @@ class SparseCpuPlatform(CpuPlatform):  # type: ignore[misc]
         """Register as vLLM does, and add a body that builders derived from vLLM's sparse one need."""
         from vllm.triton_utils.dispatcher import register_kernels
 
-        from mla_contract.backends.vllm.kernels import KERNELS
+        from mla_contract.backends.vllm.triton_overrides import KERNELS
 
         super().register_triton_kernel_overrides()
         register_kernels(KERNELS)

@@ -6,9 +6,9 @@ v1/attention/backends/mla/indexer.py, model_executor/models/deepseek_v2.py
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
-from mla_contract.backends.choice import BACKENDS
 from mla_contract.errors import InvalidContract
 
 _registered: tuple[str, str] | None = None
@@ -50,7 +50,8 @@ def _register_indexer(path: str, cache: str, *, on_cpu: bool) -> None:
     from mla_contract.backends.vllm import indexer
     from mla_contract.backends.vllm.builders import IndexerEngineBuilder
 
-    IndexerEngineBuilder.shuffled = path == BACKENDS["rocm_sparse"]
+    # Keys are written by the indexer: a backend whose class says nothing has them token after token.
+    IndexerEngineBuilder.shuffled = getattr(_impl_class(path), "shuffled", False)
     SparseAttnIndexer.register_oot(indexer.EngineIndexer, name="SparseAttnIndexer")
     before = DeepseekV32IndexerBackend.get_builder_cls
 
@@ -63,3 +64,9 @@ def _register_indexer(path: str, cache: str, *, on_cpu: bool) -> None:
         deepseek_v2.per_token_group_quant_fp8 = indexer.keep_queries
     elif on_cpu:
         deepseek_v2.per_token_group_quant_fp8 = indexer.quantise_queries
+
+
+def _impl_class(path: str) -> Any:
+    """Return the impl of the attention backend at a path."""
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name).get_impl_cls()

@@ -52,6 +52,10 @@ class KernelProvider(Protocol):
         ...
 
 
+SHUFFLE_TILE = 16
+"""Tokens and dims of a tile of the shuffled key layout: blocks hold whole tiles."""
+
+
 class KeyLayout(StrEnum):
     """Where the bytes of a key lie inside a page of the quantised indexer cache."""
 

@@ -174,9 +174,9 @@ class StepContext:
         self.num_reqs: Any = reqs
         self.num_tokens: Any = tokens
         decodes, prefills, decode_tokens, self.decode, self.prefill = _COUNTS(metadata)
-        self.num_decodes = decodes if type(decodes) is int else None
-        self.num_prefills = prefills if type(prefills) is int else None
-        self.num_decode_tokens = decode_tokens if type(decode_tokens) is int else None
+        self.num_decodes: Any = decodes if type(decodes) is int else None
+        self.num_prefills: Any = prefills if type(prefills) is int else None
+        self.num_decode_tokens: Any = decode_tokens if type(decode_tokens) is int else None
         self.is_indexer = read(metadata, "num_prefill_tokens", _ABSENT) is not _ABSENT
         self.is_mla = self.num_decodes is not None and not self.is_indexer
         self.is_sparse = self.is_mla and read(metadata, "topk_tokens", _ABSENT) is not _ABSENT

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from mla_contract.testing.engine.oracle import Question
+    from mla_contract.testing.engine.question import Question
 
 FP8_MAX = 448.0
+"""Largest e4m3 value."""
 SMALLEST_AMAX = 1e-4
+"""Least magnitude that a scale is made of; written here again, because nothing is shared with what is compared."""
 
 
 @contextmanager

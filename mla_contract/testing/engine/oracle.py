@@ -10,58 +10,24 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mla_contract.testing.engine import models
+from mla_contract.testing.engine.emulation import emulating
+from mla_contract.testing.engine.question import Answer, Question
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LOGPROBS = 5
-"""Log probabilities that are kept of each place."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """One run of the model.
-
-    Attributes:
-        prompts: Tokens of each prompt.
-        max_tokens: New tokens for each.
-        given: New tokens of each request from elsewhere: the model then says what it would have said at each place.
-        dense: Whether every position is selected: the control that sparsity matters.
-        index_fp8: Whether queries and keys of the indexer are rounded as a quantised cache rounds them.
-        attention_bf16: Whether attention runs in latent space on bfloat16 values, as kernels on GPUs do.
-    """
-
-    prompts: Sequence[Sequence[int]]
-    max_tokens: int
-    given: Sequence[Sequence[int]] | None = None
-    dense: bool = False
-    index_fp8: bool = False
-    attention_bf16: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the model said.
-
-    Attributes:
-        tokens: The best token at each place, of each request.
-        logprobs: The best log probabilities at each place, by token.
-    """
-
-    tokens: list[list[int]]
-    logprobs: list[list[dict[int, float]]]
+"""Log probabilities that are kept of each place: enough to find the engine's token among them where one differs."""
 
 
 def answer(model: Any, question: Question) -> Answer:
     """Return what a model says."""
     import torch
-
-    from mla_contract.testing.engine.emulation import emulating
 
     found = Answer([], [])
     with torch.no_grad(), emulating(model, question):

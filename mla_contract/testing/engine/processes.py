@@ -16,9 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mla_contract.testing.engine.oracle import Answer, Question
+from mla_contract.testing.engine.question import Answer, Question
 
 LIMIT_S = 400
+"""Seconds after which a process counts as hung: four times what the slowest run takes on two cores."""
 OURS = ("MLA_CONTRACT_", "VLLM_PLUGINS")
 """Beginnings of the variables that a run sets itself, and does not inherit."""
 
@@ -36,7 +37,7 @@ class RunFailed(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EngineRun:
     """What an engine left.
 
     Attributes:
@@ -46,10 +47,6 @@ class Run:
 
     outcome: dict[str, Any]
     log: str
-
-    def lines_of(self, text: str) -> list[str]:
-        """Return the log lines that contain a text."""
-        return [line for line in self.log.splitlines() if text in line]
 
 
 def write_model(recipe: str, folder: Path, questions: Sequence[Question] = (), **options: Any) -> list[Answer]:
@@ -92,7 +89,7 @@ def _answer(one: Mapping[str, Any]) -> Answer:
     return Answer(one["tokens"], places)
 
 
-def run_engine(model: Path, traffic: Mapping[str, Any], variables: Mapping[str, str], double: str = "") -> Run:
+def run_engine(model: Path, traffic: Mapping[str, Any], variables: Mapping[str, str], double: str = "") -> EngineRun:
     """Send traffic through an engine.
 
     Args:
@@ -111,7 +108,7 @@ def run_engine(model: Path, traffic: Mapping[str, Any], variables: Mapping[str, 
     done = _run(command, bound | dict(variables))
     outcome = _result(done, "OUTCOME")
     outcome["logprobs"] = _answer(outcome).logprobs
-    return Run(outcome, done.stdout + done.stderr)
+    return EngineRun(outcome, done.stdout + done.stderr)
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -45,14 +45,14 @@ class OnlyMapSlots:
 def install_double(stack: ExitStack, words: str) -> Double:
     """Install the double until the stack closes, and make the backend use it for whatever aiter can do."""
     from mla_contract.backends.kernels.aiter import AiterProvider
-    from mla_contract.backends.kernels.aiter.device import DeviceInfo
+    from mla_contract.backends.kernels.aiter.device import AiterDevice
     from mla_contract.backends.kernels.reference import ReferenceProvider
     from mla_contract.backends.vllm import providers
     from mla_contract.testing.aiter_double import install
 
     release, _, arch = words.partition(":")
     double = stack.enter_context(install(release, arch))
-    device = DeviceInfo(arch, double.chip.num_cus, "cpu")
+    device = AiterDevice(arch, "cpu")
     providers.give([AiterProvider(device), OnlyMapSlots(ReferenceProvider())])
     stack.callback(providers.give, None)
     return double

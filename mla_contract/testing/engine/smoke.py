@@ -9,17 +9,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from mla_contract.backends.choice import BACKEND_VARIABLE, DEFAULT_BACKEND, INDEX_CACHE_VARIABLE
+from mla_contract.backends.kernels.registry import ENVIRONMENT, known_providers
+from mla_contract.runtime.settings import LEVEL_VARIABLE, MODE_VARIABLE
 from mla_contract.testing.engine.models import VOCABULARY
-from mla_contract.testing.engine.oracle import Answer, Question
-from mla_contract.testing.engine.processes import Run, ask_oracle, run_engine, write_model
+from mla_contract.testing.engine.processes import EngineRun, ask_oracle, run_engine, write_model
+from mla_contract.testing.engine.question import Answer, Question
 from mla_contract.testing.engine.traffic import prompts_of, traffic_from
 
 MODELS: Mapping[str, str] = MappingProxyType({"deepseek-v3.2": "write_sparse_model", "glm-moe-dsa": "write_glm_model"})
 """Recipe of each model, by the name of its family."""
 
 DOUBLE = "aiter-double"
-PROVIDERS = ("aiter", "triton", "reference", DOUBLE)
 DOUBLE_STANDS_FOR = "0.1.20:gfx950"
+"""Release and GPU: the newest of which every kernel of the path is charted."""
 
 TRAFFIC: Mapping[str, Any] = MappingProxyType(
     {
@@ -47,7 +50,7 @@ class Smoke:
         index_cache: How the indexer's cache stores keys; ``float`` is compared exactly.
     """
 
-    backend: str = "rocm_sparse"
+    backend: str = DEFAULT_BACKEND.name
     model: str = "deepseek-v3.2"
     provider: str = ""
     index_cache: str = "float"
@@ -71,12 +74,12 @@ class Smoke:
     @property
     def variables(self) -> dict[str, str]:
         """Environment of the engine: every build is checked, values included."""
-        named = {"MLA_CONTRACT_PROVIDER": self.provider} if self.provider and not self.doubled else {}
+        named = {ENVIRONMENT: self.provider} if self.provider and not self.doubled else {}
         return named | {
-            "MLA_CONTRACT_BACKEND": self.backend,
-            "MLA_CONTRACT_INDEX_CACHE": "fp8" if self.index_fp8 else "float",
-            "MLA_CONTRACT_VALIDATE": "error",
-            "MLA_CONTRACT_LEVEL": "values",
+            BACKEND_VARIABLE: self.backend,
+            INDEX_CACHE_VARIABLE: "fp8" if self.index_fp8 else "float",
+            MODE_VARIABLE: "error",
+            LEVEL_VARIABLE: "values",
         }
 
     def questions(self) -> list[Question]:
@@ -100,7 +103,7 @@ class Smoke:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SmokeFinding:
     """One line of the result.
 
     Attributes:
@@ -115,7 +118,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SmokeReport:
     """The result of a smoke run.
 
     Attributes:
@@ -123,7 +126,7 @@ class Report:
         message: How the run ended, if it did not finish.
     """
 
-    findings: tuple[Finding, ...] = field(default=())
+    findings: tuple[SmokeFinding, ...] = field(default=())
     message: str = ""
 
     @property
@@ -132,7 +135,12 @@ class Report:
         return not self.message and all(one.holds is not False for one in self.findings)
 
 
-def run_smoke(smoke: Smoke, say: Callable[[str], None] = lambda text: None) -> Report:
+def provider_words() -> tuple[str, ...]:
+    """Return what can be named as a provider: those that are registered, and aiter's double."""
+    return (*known_providers(), DOUBLE)
+
+
+def run_smoke(smoke: Smoke, say: Callable[[str], None] = lambda text: None) -> SmokeReport:
     """Write a model, run it through the engine, ask transformers, and compare.
 
     Args:
@@ -149,16 +157,16 @@ def run_smoke(smoke: Smoke, say: Callable[[str], None] = lambda text: None) -> R
         say("running it through the engine")
         run = run_engine(model, smoke.traffic, smoke.variables, DOUBLE_STANDS_FOR if smoke.doubled else "")
         if run.outcome["error"]:
-            return Report(message=f"{run.outcome['error']}: {run.outcome['message']}")
+            return SmokeReport(message=f"{run.outcome['error']}: {run.outcome['message']}")
         found = token_findings(run, free, dense)
         if run.outcome["tokens"] != free.tokens:
             say("asking transformers place by place")
             (forced,) = ask_oracle(model, [smoke.question(run.outcome["tokens"])])
             found.append(forced_finding(run, forced))
-    return Report((*traffic_findings(run), *found, *check_findings(run)))
+    return SmokeReport((*traffic_findings(run), *found, *check_findings(run)))
 
 
-def traffic_findings(run: Run) -> list[Finding]:
+def traffic_findings(run: EngineRun) -> list[SmokeFinding]:
     """Return what the scheduler met: each kind of step must have come up, else the run shows little."""
     done = run.outcome["scheduling"]
     names = {
@@ -168,41 +176,41 @@ def traffic_findings(run: Run) -> list[Finding]:
         "cached_tokens": "prompt tokens found in the prefix cache",
     }
     text = ", ".join(f"{done.get(name, 0)} {meaning}" for name, meaning in names.items())
-    return [Finding("traffic", f"{done.get('steps', 0)} steps; {text}", all(done.get(name) for name in names))]
+    return [SmokeFinding("traffic", f"{done.get('steps', 0)} steps; {text}", all(done.get(name) for name in names))]
 
 
-def token_findings(run: Run, free: Answer, dense: Answer) -> list[Finding]:
+def token_findings(run: EngineRun, free: Answer, dense: Answer) -> list[SmokeFinding]:
     """Return how the tokens compare with the model's, and with those of the model when nothing is left out."""
     tokens = run.outcome["tokens"]
     total = sum(map(len, tokens))
     same, control = equal_tokens(tokens, free.tokens), equal_tokens(tokens, dense.tokens)
     return [
-        Finding("greedy tokens as transformers", f"{same} of {total}", same == total),
-        Finding("control: as a dense model, must differ", f"{control} of {total}", control < total),
-        Finding("largest difference of a log probability", f"{largest_difference(run, free):.1e}"),
+        SmokeFinding("greedy tokens as transformers", f"{same} of {total}", same == total),
+        SmokeFinding("control: as a dense model, must differ", f"{control} of {total}", control < total),
+        SmokeFinding("largest difference of a log probability", f"{largest_difference(run, free):.1e}"),
     ]
 
 
-def forced_finding(run: Run, forced: Answer) -> Finding:
+def forced_finding(run: EngineRun, forced: Answer) -> SmokeFinding:
     """Return how many tokens are those that the model would have said after the same tokens."""
     tokens = run.outcome["tokens"]
-    return Finding(
+    return SmokeFinding(
         "of these, as transformers after the same tokens",
         f"{equal_tokens(tokens, forced.tokens)} of {sum(map(len, tokens))}, log probabilities differ by up to "
         f"{largest_difference(run, forced):.1e}",
     )
 
 
-def check_findings(run: Run) -> list[Finding]:
+def check_findings(run: EngineRun) -> list[SmokeFinding]:
     """Return how many builds were checked; attention's and indexer's record must be among them, none broken."""
     checked = run.outcome["checked"]
     kinds = {kind for kind, *_ in checked}
     text = ", ".join(f"{builds} {name} ({broken} broken)" for _, name, builds, broken in checked)
     holds = kinds >= {"sparse", "indexer"} and not any(broken for *_, broken in checked)
-    found = [Finding("metadata, every clause, every step", text or "nothing was checked", holds)]
+    found = [SmokeFinding("metadata, every clause, every step", text or "nothing was checked", holds)]
     if run.outcome["calls"]:
         calls = ", ".join(f"{name} {count}" for name, count in sorted(run.outcome["calls"].items()))
-        found.append(Finding("calls of the double", calls))
+        found.append(SmokeFinding("calls of the double", calls))
     return found
 
 
@@ -211,7 +219,7 @@ def equal_tokens(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -
     return sum(a == b for left, right in zip(one, other, strict=True) for a, b in zip(left, right, strict=True))
 
 
-def largest_difference(run: Run, answer: Answer) -> float:
+def largest_difference(run: EngineRun, answer: Answer) -> float:
     """Return the largest difference between log probabilities of a token that both name, where tokens before agree."""
     largest = 0.0
     for index, ours in enumerate(run.outcome["logprobs"]):

@@ -55,7 +55,7 @@ class Traffic:
 
 
 @dataclass(slots=True)
-class Outcome:
+class TrafficOutcome:
     """What came back.
 
     Attributes:
@@ -142,7 +142,9 @@ def start_engine(model: str, traffic: Traffic) -> Any:
     return llm.llm_engine
 
 
-def send(engine: Any, traffic: Traffic, name: str = "0", outcome: Outcome | None = None) -> tuple[list[list[int]], int]:
+def send(
+    engine: Any, traffic: Traffic, name: str = "0", outcome: TrafficOutcome | None = None
+) -> tuple[list[list[int]], int]:
     """Send the traffic once, and return the new tokens of each request and the number of steps.
 
     Args:
@@ -153,7 +155,7 @@ def send(engine: Any, traffic: Traffic, name: str = "0", outcome: Outcome | None
     """
     from vllm import SamplingParams
 
-    outcome = outcome or Outcome()
+    outcome = outcome or TrafficOutcome()
 
     params = SamplingParams(
         temperature=0.0,
@@ -182,9 +184,9 @@ def send(engine: Any, traffic: Traffic, name: str = "0", outcome: Outcome | None
     return outcome.tokens, step
 
 
-def run_traffic(model: str, traffic: Traffic) -> Outcome:
+def run_traffic(model: str, traffic: Traffic) -> TrafficOutcome:
     """Start an engine, send the traffic, and return what came back; an exception ends the run and is recorded."""
-    outcome = Outcome()
+    outcome = TrafficOutcome()
     try:
         engine = start_engine(model, traffic)
         for repeat in range(traffic.repeats):

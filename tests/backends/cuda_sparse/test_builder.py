@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mla_contract.backends.cuda_sparse.backend import CudaSparseBackend
 from mla_contract.backends.sparse.workspace import LocalWorkspace
 from mla_contract.errors import ContractError
 from tests.backends.sparse.steps import REFERENCE, SMALL, arrays_of, step_batch
+from tests.backends.whole import WholeCudaSparse
 
 
 def test_forward_mqa_rows_with_few_positions_keep_the_padding() -> None:
     """Rows padded with -1 equal rows that have only their positions; other rows than q's are refused."""
-    made = CudaSparseBackend(SMALL, LocalWorkspace(), providers=REFERENCE)
+    made = WholeCudaSparse(SMALL, LocalWorkspace(), providers=REFERENCE)
     made.profile()
     of = step_batch((1, 1), (3, 40))
     metadata, arrays = made.builder.build(of), arrays_of(of, SMALL)

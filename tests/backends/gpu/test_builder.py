@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.cuda_sparse.builder import CudaSparseBuilder
-from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
 from mla_contract.backends.rocm_sparse.builder import RocmSparseBuilder
 from mla_contract.backends.rocm_sparse.metadata import RocmSparseMetadata
 from mla_contract.backends.sparse.config import SparseConfig
@@ -19,6 +18,7 @@ from mla_contract.backends.sparse.indexer_metadata import SparseIndexerMetadata
 from mla_contract.backends.sparse.workspace import LocalWorkspace
 from mla_contract.contract.schema.provider import KernelProvider
 from tests.backends.gpu.batches import StaticBatch, lens_of
+from tests.backends.whole import WholeRocmSparse
 
 LONGEST, MOST = 2048, 256
 CONFIG = SparseConfig(
@@ -96,7 +96,7 @@ def test_graph_replayed_over_changing_batches_equals_eager(
 ) -> None:
     """Indexer and attention of a decode step, captured once, give the bits of eager calls for every later batch."""
     workspace = LocalWorkspace(gpu)
-    made = RocmSparseBackend(CONFIG, workspace, gpu, providers=(kernels,))
+    made = WholeRocmSparse(CONFIG, workspace, gpu, providers=(kernels,))
     made.profile()
     workspace.lock()
     static = StaticBatch(num_reqs, num_reqs, LONGEST, gpu)

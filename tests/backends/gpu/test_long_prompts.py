@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.kernels.reference import ReferenceProvider
-from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.indexer import IndexerInputs
 from mla_contract.backends.sparse.workspace import LocalWorkspace
 from mla_contract.contract.schema.provider import ChunkLogits, GatherIndexerK, KernelProvider, SparseAttention
 from tests.backends.gpu.batches import StaticBatch
+from tests.backends.whole import WholeRocmSparse
 
 QUERIES = 256
 BF16, FN = torch.bfloat16, torch.float8_e4m3fn
@@ -62,7 +62,7 @@ def test_long_prompt_every_budget_selects_the_same(kernels: KernelProvider, gpu:
     found = set()
     for sub_chunks, buffers in ((1, 1.0), (2, 1.0), (7, 1.5), (64, 4.0)):
         workspace = LocalWorkspace(gpu)
-        made = RocmSparseBackend(config_of(length, sub_chunks, buffers), workspace, gpu, providers=(kernels,))
+        made = WholeRocmSparse(config_of(length, sub_chunks, buffers), workspace, gpu, providers=(kernels,))
         made.profile()
         workspace.lock()
         metadata, indexer = made.builder.build_pair(of)

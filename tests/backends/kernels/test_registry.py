@@ -78,7 +78,7 @@ def test_no_provider_lists_inputs_and_every_reason() -> None:
 
 
 def test_reference_off_the_cpu_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On another device the slow reference is no silent fallback; naming it allows it."""
+    """On another device the slow reference is not taken silently; naming it allows it."""
     away = replace(topk(), logits=torch.zeros(2, 9, device="meta"))
     monkeypatch.delenv(registry.ENVIRONMENT, raising=False)
     assert "only when MLA_CONTRACT_PROVIDER names it" in str(registry.reasons(away)["reference"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mla_contract.backends.kernels.aiter import AiterProvider, DeviceInfo, allocate_work
+from mla_contract.backends.kernels.aiter import AiterDevice, AiterProvider, allocate_work
 from mla_contract.backends.kernels.reference import ReferenceProvider
 from mla_contract.contract.schema.persistent_work import WorkBuffers, WorkConfig
 from mla_contract.contract.schema.provider import FillWork, SizeWork, SparseAttention
@@ -28,7 +28,7 @@ LSE_TOLERANCE = 1e-4
 
 def provider(arch: str) -> AiterProvider:
     """Return the provider for a pretended GPU whose tensors are on the CPU."""
-    return AiterProvider(DeviceInfo(arch, UNITS[arch], "cpu"))
+    return AiterProvider(AiterDevice(arch, "cpu"))
 
 
 def inputs(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mla_contract.backends.kernels.aiter import AiterProvider
-from mla_contract.backends.kernels.aiter.binding import Call
+from mla_contract.backends.kernels.aiter.binding import AiterCall
 from mla_contract.contract.schema.persistent_work import WorkConfig
 from mla_contract.contract.schema.provider import KeyLayout, Operation, SizeWork, TopkRows
 from mla_contract.testing.aiter_double import RELEASES, install
@@ -99,9 +99,9 @@ def test_call_demanding_an_unknown_parameter_is_refused() -> None:
     def function(a: int, b: int, c: int = 3) -> int:
         return a + b + c
 
-    assert Call("function", (), {"a": 1, "b": 1}).binding_reason(function) is None
-    assert "demands parameter 'b'" in str(Call("function", (), {"a": 1}).binding_reason(function))
-    assert "no parameter 'd'" in str(Call("function", (), {"a": 1, "b": 1, "d": 1}).binding_reason(function))
+    assert AiterCall("function", (), {"a": 1, "b": 1}).binding_reason(function) is None
+    assert "demands parameter 'b'" in str(AiterCall("function", (), {"a": 1}).binding_reason(function))
+    assert "no parameter 'd'" in str(AiterCall("function", (), {"a": 1, "b": 1, "d": 1}).binding_reason(function))
 
 
 def test_reduce_call_binds_in_both_orders() -> None:
@@ -109,8 +109,8 @@ def test_reduce_call_binds_in_both_orders() -> None:
     required = dict.fromkeys(
         ("partial_output", "partial_lse", "reduce_indptr", "reduce_final_map", "reduce_partial_map", "final_output"), 0
     )
-    call = Call("mla_reduce_v1", ("aiter",), {**required, "max_seqlen_q": 1}, {"num_kv_splits": 0})
-    positional = Call("mla_reduce_v1", ("aiter",), {**required, "max_seqlen_q": 1})
+    call = AiterCall("mla_reduce_v1", ("aiter",), {**required, "max_seqlen_q": 1}, {"num_kv_splits": 0})
+    positional = AiterCall("mla_reduce_v1", ("aiter",), {**required, "max_seqlen_q": 1})
     reasons = {}
     for release in ("0.1.12", "0.1.16"):
         with install(release, "gfx942"):
@@ -132,8 +132,8 @@ def test_provider_without_aiter_or_device_says_so() -> None:
 
 def test_provider_unknown_arch_names_the_known() -> None:
     """An arch without kernels for pages of one is refused with those that have them."""
-    from mla_contract.backends.kernels.aiter import DeviceInfo
+    from mla_contract.backends.kernels.aiter import AiterDevice
 
     with install("0.1.20", "gfx1250"):
-        reason = AiterProvider(DeviceInfo("gfx1250", 64, "cpu")).reason(inputs(16))
+        reason = AiterProvider(AiterDevice("gfx1250", "cpu")).reason(inputs(16))
     assert reason == "aiter has no kernel for this path on gfx1250; it has on gfx942, gfx950"

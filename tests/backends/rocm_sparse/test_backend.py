@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.indexer import padded_places
 from mla_contract.backends.sparse.workspace import LocalWorkspace
@@ -28,6 +27,7 @@ from tests.backends.sparse.steps import (
     step_batch,
     token_padded,
 )
+from tests.backends.whole import WholeRocmSparse
 
 TIGHT = replace(SMALL, topk_tokens=32, max_num_batched_tokens=512, max_num_seqs=16, max_capture_size=16)
 MULTI = replace(TIGHT, next_n=3)
@@ -49,16 +49,16 @@ BATCHES = {
 }
 
 
-def backend(config: SparseConfig) -> RocmSparseBackend:
+def backend(config: SparseConfig) -> WholeRocmSparse:
     """Return a backend that was profiled and whose workspace is locked."""
     workspace = LocalWorkspace()
-    made = RocmSparseBackend(config, workspace, providers=REFERENCE)
+    made = WholeRocmSparse(config, workspace, providers=REFERENCE)
     made.indexer.run(arrays_of(step_batch((1,), (1,), config), config).inputs, None, torch.zeros(0, dtype=torch.int32))
     workspace.lock()
     return made
 
 
-def check(made: RocmSparseBackend, of: PlainBatch) -> None:
+def check(made: WholeRocmSparse, of: PlainBatch) -> None:
     """Assert that records keep the contract, and that selections and outputs are those of the naive computation."""
     config = made.config
     metadata, indexer = made.builder.build_pair(of)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.kernels.reference import ReferenceProvider
-from mla_contract.backends.rocm_sparse.backend import RocmSparseBackend
 from mla_contract.backends.sparse.config import SparseConfig
 from mla_contract.backends.sparse.indexer import IndexerInputs
 from mla_contract.backends.sparse.workspace import LocalWorkspace
@@ -26,6 +25,7 @@ from mla_contract.testing.aiter_double import install
 from mla_contract.testing.records import PlainBatch
 from tests.backends.rocm_sparse.aiter_cases import BF16, BF16_TOLERANCE, FP8, FP8_TOLERANCE, provider
 from tests.backends.sparse.steps import REFERENCE, step_batch
+from tests.backends.whole import WholeRocmSparse
 
 ARCH = "gfx950"
 RELEASES = ("0.1.12", "0.1.16", "0.1.18", "0.1.20")
@@ -71,7 +71,7 @@ def inputs_of(of: PlainBatch, config: SparseConfig) -> tuple[IndexerInputs, Tens
 def run(config: SparseConfig, of: PlainBatch, providers: tuple[KernelProvider, ...]) -> tuple[Tensor, Tensor, object]:
     """Return selections, outputs and the record of one step on these providers."""
     workspace = LocalWorkspace()
-    made = RocmSparseBackend(config, workspace, providers=providers)
+    made = WholeRocmSparse(config, workspace, providers=providers)
     made.profile()
     workspace.lock()
     metadata, indexer = made.builder.build_pair(of)
@@ -156,22 +156,22 @@ def test_backend_newest_release_runs_every_operation_but_the_map_on_aiter() -> N
 def test_persistent_work_each_changed_input_plans_anew_and_equal_inputs_do_not() -> None:
     """Lengths beyond top-k are equal inputs; shorter lengths, another padded batch or other queries are not."""
     steps = [
-        (((1, 1), (90, 90)), 1),
-        (((1, 1), (91, 95)), 1),
-        (((1, 1), (91, 20)), 2),
-        (((1, 1, 0), (91, 20, 0)), 3),
-        (((1, 7), (91, 95)), 4),
-        (((8,), (95,)), 5),
+        (((1, 1), (90, 90)), False),
+        (((1, 1), (91, 95)), True),
+        (((1, 1), (91, 20)), False),
+        (((1, 1, 0), (91, 20, 0)), False),
+        (((1, 7), (91, 95)), False),
+        (((8,), (95,)), False),
     ]
     config = replace(CONFIG, persistent=True)
     with aiter("0.1.20") as providers:
-        made = RocmSparseBackend(config, LocalWorkspace(), providers=providers)
+        made = WholeRocmSparse(config, LocalWorkspace(), providers=providers)
         work = made.builder.work
         assert work is not None
-        for lens, fills in steps:
+        for lens, reused in steps:
             of = step_batch(*lens, config)
             metadata = made.builder.build(of)
-            assert work.fills == fills, lens
+            assert (work.last_reuse is not None) is reused, lens
             assert metadata.work is not None
             assert check_work_metadata(metadata.work, metadata.work.kv_indptr) == ()
             reuse = None if work.last_reuse is None else (work.last_reuse,)
@@ -182,7 +182,7 @@ def test_persistent_work_of_plain_decodes_needs_no_plan() -> None:
     """The short way knows what work is planned for; a step with a prompt is planned."""
     config = replace(CONFIG, persistent=True)
     with aiter("0.1.20") as providers:
-        builder = RocmSparseBackend(config, LocalWorkspace(), providers=providers).builder
+        builder = WholeRocmSparse(config, LocalWorkspace(), providers=providers).builder
         for lens, plain in ((((1, 1), (90, 20)), True), (((1, 7), (91, 95)), False)):
             step = builder.lowering.step(step_batch(*lens, config))
             assert builder.build_step(step).work is not None
@@ -193,7 +193,7 @@ def test_persistent_work_batches_of_other_sizes_share_one_memory() -> None:
     """A smaller batch's work is the leading part of the largest one's, so that captured graphs stay valid."""
     config = replace(CONFIG, persistent=True)
     with aiter("0.1.20") as providers:
-        builder = RocmSparseBackend(config, LocalWorkspace(), providers=providers).builder
+        builder = WholeRocmSparse(config, LocalWorkspace(), providers=providers).builder
         small, large = (builder.build(step_batch((1,) * count, (90,) * count, config)).work for count in (2, 8))
     assert small is not None and large is not None
     assert small.work_info_set.data_ptr() == large.work_info_set.data_ptr()
@@ -203,5 +203,5 @@ def test_persistent_work_batches_of_other_sizes_share_one_memory() -> None:
 def test_persistent_work_without_a_provider_says_why() -> None:
     """The reference plans no work: a configuration that wants some is refused with the reason."""
     with pytest.raises(NoProvider, match="needs no work plan"):
-        RocmSparseBackend(replace(CONFIG, persistent=True), LocalWorkspace(), providers=REFERENCE)
-    assert RocmSparseBackend(CONFIG, LocalWorkspace(), providers=REFERENCE).builder.work is None
+        WholeRocmSparse(replace(CONFIG, persistent=True), LocalWorkspace(), providers=REFERENCE)
+    assert WholeRocmSparse(CONFIG, LocalWorkspace(), providers=REFERENCE).builder.work is None

@@ -15,13 +15,13 @@ from mla_contract.backends.sparse.workspace import (
     gathered_rows,
     plan_workspace,
     take,
-    workspace_trace,
 )
 from mla_contract.contract.schema.provider import IndexerCacheFormat
 from mla_contract.contract.schema.workspace import WorkspacePlan
 from mla_contract.errors import InvalidContract
 from mla_contract.runtime.check import check_metadata
 from mla_contract.testing.corpus import conformance_batches, in_order
+from tests.backends.reservations import workspace_trace
 from tests.backends.sparse.steps import REFERENCE, SMALL, arrays_of, drawn, step_batch
 
 CONFIGS = {

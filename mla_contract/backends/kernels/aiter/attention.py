@@ -9,13 +9,13 @@ from enum import Enum, auto
 import torch
 from torch import Tensor
 
-from mla_contract.backends.kernels.aiter.binding import Call
-from mla_contract.backends.kernels.aiter.device import DeviceInfo
-from mla_contract.backends.kernels.aiter.table import VALUE_WIDTH, WIDTH, Cell, padded_heads
-from mla_contract.backends.kernels.aiter.tables import compact, pad_heads, safe_indptr, spread
+from mla_contract.backends.kernels.aiter.binding import AiterCall
+from mla_contract.backends.kernels.aiter.device import AiterDevice
+from mla_contract.backends.kernels.aiter.kernel_table import VALUE_WIDTH, WIDTH, KernelVariant, padded_heads
+from mla_contract.backends.kernels.aiter.page_tables import compact, pad_heads, safe_indptr, spread
 from mla_contract.backends.kernels.aiter.work import (
     allocate_work,
-    config_cell,
+    config_variant,
     fill_call,
     is_charted,
     size_call,
@@ -28,7 +28,7 @@ from mla_contract.contract.schema.provider import SparseAttention
 MODULES = ("aiter.mla",)
 
 
-class Mode(Enum):
+class LaunchMode(Enum):
     """How the kernel is launched."""
 
     PLAIN = auto()
@@ -39,7 +39,7 @@ class Mode(Enum):
     """With work that is planned for this call."""
 
 
-def attention_reason(inputs: SparseAttention, device: DeviceInfo) -> str | None:
+def attention_reason(inputs: SparseAttention, device: AiterDevice) -> str | None:
     """Return why aiter cannot run the attention, or None. Sync: none."""
     reason = _array_reason(inputs)
     if reason is not None:
@@ -48,12 +48,12 @@ def attention_reason(inputs: SparseAttention, device: DeviceInfo) -> str | None:
     if isinstance(mode, str):
         return mode
     config = config_of(inputs)
-    if mode is Mode.PLANNED:
+    if mode is LaunchMode.PLANNED:
         for call in (size_call(config, device), fill_call(config, None, device)):
             reason = call if isinstance(call, str) else call.reason()
             if reason is not None:
                 return reason
-    return _kernel_call(inputs, _cell(config, device), mode, {}).reason()
+    return _kernel_call(inputs, _variant(config, device), mode, {}).reason()
 
 
 def config_of(inputs: SparseAttention) -> WorkConfig:
@@ -68,20 +68,22 @@ def config_of(inputs: SparseAttention) -> WorkConfig:
     )
 
 
-def choose_mode(inputs: SparseAttention, device: DeviceInfo) -> Mode | str:
+def choose_mode(inputs: SparseAttention, device: AiterDevice) -> LaunchMode | str:
     """Return how the kernel is launched, or why it cannot be."""
     config = config_of(inputs)
-    cell = config_cell(config, device)
-    if isinstance(cell, str):
-        return cell
+    variant = config_variant(config, device)
+    if isinstance(variant, str):
+        return variant
     if inputs.work is not None:
-        return _work_mismatch(inputs, inputs.work, config) or work_reason(inputs.work.config, device) or Mode.GIVEN
-    if cell.plain and is_charted():
-        return Mode.PLAIN
-    return work_reason(config, device) or Mode.PLANNED
+        return (
+            _work_mismatch(inputs, inputs.work, config) or work_reason(inputs.work.config, device) or LaunchMode.GIVEN
+        )
+    if variant.plain and is_charted():
+        return LaunchMode.PLAIN
+    return work_reason(config, device) or LaunchMode.PLANNED
 
 
-def run_attention(inputs: SparseAttention, device: DeviceInfo) -> None:
+def run_attention(inputs: SparseAttention, device: AiterDevice) -> None:
     """Run the attention; ``attention_reason`` must have returned None. Sync: none."""
     rows, heads = inputs.q.shape[:2]
     if rows == 0:
@@ -112,7 +114,7 @@ def run_attention(inputs: SparseAttention, device: DeviceInfo) -> None:
     if work is not None:
         arguments |= {"qo_indptr": work.qo_indptr, "kv_last_page_lens": work.kv_last_page_lens}
         arguments |= {name: getattr(work, name) for name in _SIX}
-    _, lse = _kernel_call(inputs, _cell(config, device), mode, arguments)()
+    _, lse = _kernel_call(inputs, _variant(config, device), mode, arguments)()
     _finish(inputs, out[:, :heads], None if lse is None else lse.view(rows, padded)[:, :heads], empty)
 
 
@@ -127,10 +129,10 @@ _SIX = (
 
 
 def _filled_work(
-    inputs: SparseAttention, config: WorkConfig, mode: Mode, kv_indptr: Tensor, device: DeviceInfo
+    inputs: SparseAttention, config: WorkConfig, mode: LaunchMode, kv_indptr: Tensor, device: AiterDevice
 ) -> WorkBuffers | None:
     """Return the work that the kernel gets."""
-    if mode is not Mode.PLANNED:
+    if mode is not LaunchMode.PLANNED:
         return inputs.work
     size = size_call(config, device)
     if isinstance(size, str):
@@ -140,7 +142,7 @@ def _filled_work(
     return work
 
 
-def fill_work(buffers: WorkBuffers, kv_indptr: Tensor, device: DeviceInfo) -> None:
+def fill_work(buffers: WorkBuffers, kv_indptr: Tensor, device: AiterDevice) -> None:
     """Plan work into buffers, for tables in which no row is empty. Sync: none."""
     buffers.kv_indptr.copy_(safe_indptr(kv_indptr) if buffers.config.has_empty_rows else kv_indptr)
     fill = fill_call(buffers.config, buffers, device)
@@ -149,10 +151,12 @@ def fill_work(buffers: WorkBuffers, kv_indptr: Tensor, device: DeviceInfo) -> No
     fill()
 
 
-def _kernel_call(inputs: SparseAttention, cell: Cell, mode: Mode, arguments: Mapping[str, object]) -> Call:
+def _kernel_call(
+    inputs: SparseAttention, variant: KernelVariant, mode: LaunchMode, arguments: Mapping[str, object]
+) -> AiterCall:
     """Return the kernel call; without arguments it serves only to ask whether it binds."""
     names = ["q", "kv_buffer", "o", "qo_indptr", "kv_indptr", "kv_indices", "kv_last_page_lens"]
-    if mode is not Mode.PLAIN:
+    if mode is not LaunchMode.PLAIN:
         names.extend(_SIX)
     required = {name: arguments.get(name) for name in names}
     required |= {"max_seqlen_q": 1, "sm_scale": inputs.softmax_scale}
@@ -163,10 +167,10 @@ def _kernel_call(inputs: SparseAttention, cell: Cell, mode: Mode, arguments: Map
     required |= {name: scale for name, scale in scales.items() if scale is not None}
     if inputs.lse is not None or inputs.sinks is not None:
         required["return_lse"] = True
-        if mode is Mode.PLAIN and cell.lse_splits is not None:
+        if mode is LaunchMode.PLAIN and variant.lse_splits is not None:
             splits = torch.arange(inputs.q.shape[0] + 1, dtype=torch.int32, device=inputs.q.device)
-            required |= {"num_kv_splits": cell.lse_splits, "num_kv_splits_indptr": splits * cell.lse_splits}
-    return Call("mla_decode_fwd", MODULES, required)
+            required |= {"num_kv_splits": variant.lse_splits, "num_kv_splits_indptr": splits * variant.lse_splits}
+    return AiterCall("mla_decode_fwd", MODULES, required)
 
 
 def _finish(inputs: SparseAttention, value: Tensor, lse: Tensor | None, empty: Tensor) -> None:
@@ -196,12 +200,12 @@ def _work_mismatch(inputs: SparseAttention, work: WorkBuffers, config: WorkConfi
     return None
 
 
-def _cell(config: WorkConfig, device: DeviceInfo) -> Cell:
-    """Return the cell of a configuration that has one."""
-    cell = config_cell(config, device)
-    if isinstance(cell, str):
-        raise ValueError(cell)
-    return cell
+def _variant(config: WorkConfig, device: AiterDevice) -> KernelVariant:
+    """Return the variant of a configuration that has one."""
+    variant = config_variant(config, device)
+    if isinstance(variant, str):
+        raise ValueError(variant)
+    return variant
 
 
 def _array_reason(inputs: SparseAttention) -> str | None:

@@ -31,6 +31,7 @@ def find_function(name: str, modules: tuple[str, ...]) -> Function | str:
     return f"this aiter has no {name} in {' or '.join(modules)}"
 
 
+# Asked for every call of every layer, and always the same; a dozen functions, and doubles bring new ones.
 @lru_cache(maxsize=128)
 def parameters_of(function: Function) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a function, through decorators that keep ``__wrapped__``."""
@@ -38,7 +39,7 @@ def parameters_of(function: Function) -> Mapping[str, inspect.Parameter]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class AiterCall:
     """One call, made of keywords only.
 
     Attributes:

@@ -11,17 +11,15 @@ FP8_OF_ARCH = {"gfx942": torch.float8_e4m3fnuz, "gfx950": torch.float8_e4m3fn}
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceInfo:
+class AiterDevice:
     """One GPU.
 
     Attributes:
         arch: Name of its instruction set, such as ``gfx942``.
-        num_compute_units: Its compute units; aiter sizes work plans by them.
         type: Device type that its tensors have.
     """
 
     arch: str
-    num_compute_units: int
     type: str = "cuda"
 
     @property
@@ -30,7 +28,7 @@ class DeviceInfo:
         return FP8_OF_ARCH.get(self.arch)
 
 
-def detect() -> DeviceInfo | str:
+def detect() -> AiterDevice | str:
     """Return the current GPU, or why there is none that aiter can use."""
     if torch.version.hip is None:
         return "this PyTorch is built without ROCm"
@@ -38,4 +36,4 @@ def detect() -> DeviceInfo | str:
         return "PyTorch sees no ROCm device"
     found = torch.cuda.get_device_properties(torch.cuda.current_device())
     arch = str(getattr(found, "gcnArchName", "")).partition(":")[0]
-    return DeviceInfo(arch, found.multi_processor_count)
+    return AiterDevice(arch)

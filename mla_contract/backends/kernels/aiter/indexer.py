@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mla_contract.backends.kernels.aiter.binding import Call
-from mla_contract.backends.kernels.aiter.device import DeviceInfo
+from mla_contract.backends.kernels.aiter.binding import AiterCall
+from mla_contract.backends.kernels.aiter.device import AiterDevice
 from mla_contract.contract.schema.provider import (
     LOGITS_ALIGNMENT,
+    SHUFFLE_TILE,
     ChunkLogits,
     GatherIndexerK,
     IndexerCacheFormat,
@@ -20,7 +21,6 @@ from mla_contract.contract.schema.provider import (
 GROUP = 128
 """Elements of a key that share a scale: the only group that the writer's threads cover."""
 
-TILE = 16
 CACHE_MODULES = ("aiter", "aiter.ops.cache")
 CHUNK_MODULES = ("aiter.ops.triton.attention.fp8_mqa_logits", "aiter.ops.triton.fp8_mqa_logits")
 PAGED_MODULES = ("aiter.ops.triton.attention.pa_mqa_logits", "aiter.ops.triton.pa_mqa_logits")
@@ -28,7 +28,7 @@ KEYS_PER_BLOCK = 256
 """Keys that one block of the paged kernel scores."""
 
 
-def write_call(inputs: WriteIndexerK, device: DeviceInfo) -> Call | str:
+def write_call(inputs: WriteIndexerK, device: AiterDevice) -> AiterCall | str:
     """Return the call that writes keys, or why there is none."""
     reason = _cache_reason(inputs.cache, inputs.format, device)
     if reason is not None:
@@ -39,7 +39,7 @@ def write_call(inputs: WriteIndexerK, device: DeviceInfo) -> Call | str:
         return "k, cache and slot_mapping must be contiguous"
     if inputs.k.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return f"k is {inputs.k.dtype}; aiter quantises float32, float16 and bfloat16"
-    return Call(
+    return AiterCall(
         "indexer_k_quant_and_cache",
         CACHE_MODULES,
         {
@@ -53,7 +53,7 @@ def write_call(inputs: WriteIndexerK, device: DeviceInfo) -> Call | str:
     )
 
 
-def gather_call(inputs: GatherIndexerK, device: DeviceInfo) -> Call | str:
+def gather_call(inputs: GatherIndexerK, device: AiterDevice) -> AiterCall | str:
     """Return the call that gathers keys, or why there is none.
 
     The outputs are cut to ``num_keys`` rows: a row that belongs to no request would read undefined memory.
@@ -70,7 +70,7 @@ def gather_call(inputs: GatherIndexerK, device: DeviceInfo) -> Call | str:
     if min(len(inputs.k_out), len(inputs.scale_out)) < inputs.num_keys:
         return f"the buffers hold {min(len(inputs.k_out), len(inputs.scale_out))} keys, the chunk has {inputs.num_keys}"
     reason = _int32_reason(block_table=inputs.block_table, cu_seq_lens=inputs.cu_seq_lens)
-    return reason or Call(
+    return reason or AiterCall(
         "cp_gather_indexer_k_quant_cache",
         CACHE_MODULES,
         {
@@ -84,7 +84,7 @@ def gather_call(inputs: GatherIndexerK, device: DeviceInfo) -> Call | str:
     )
 
 
-def chunk_logits_call(inputs: ChunkLogits, device: DeviceInfo) -> Call | str:
+def chunk_logits_call(inputs: ChunkLogits, device: AiterDevice) -> AiterCall | str:
     """Return the call that scores a chunk, or why there is none."""
     if inputs.k_scale is None:
         return "k_scale is None: aiter scores quantised keys only"
@@ -95,7 +95,7 @@ def chunk_logits_call(inputs: ChunkLogits, device: DeviceInfo) -> Call | str:
     if not (inputs.k_scale.is_contiguous() and inputs.k_scale.dtype is torch.float32):
         return "k_scale must be contiguous float32"
     flydsl = device.arch == "gfx942"
-    return Call(
+    return AiterCall(
         "flydsl_fp8_mqa_logits" if flydsl else "fp8_mqa_logits",
         ("aiter.ops.flydsl",) if flydsl else CHUNK_MODULES,
         {
@@ -110,7 +110,7 @@ def chunk_logits_call(inputs: ChunkLogits, device: DeviceInfo) -> Call | str:
     )
 
 
-def paged_logits_call(inputs: PagedLogits, device: DeviceInfo) -> Call | str:
+def paged_logits_call(inputs: PagedLogits, device: AiterDevice) -> AiterCall | str:
     """Return the call that scores cached keys, or why there is none."""
     block_size, shuffled = inputs.cache.shape[1], inputs.format.layout is KeyLayout.SHUFFLE
     reason = _cache_reason(inputs.cache, inputs.format, device) or _fp8_reason("q", inputs.q, device)
@@ -134,7 +134,7 @@ def paged_logits_call(inputs: PagedLogits, device: DeviceInfo) -> Call | str:
         )
     if inputs.out.shape[1] < inputs.max_model_len:
         return f"out has {inputs.out.shape[1]} columns, max_model_len is {inputs.max_model_len}"
-    return Call(
+    return AiterCall(
         "deepgemm_fp8_paged_mqa_logits",
         PAGED_MODULES,
         {
@@ -157,7 +157,7 @@ def _preshuffle(format: IndexerCacheFormat) -> dict[str, object]:
     return {"preshuffle": True} if format.layout is KeyLayout.SHUFFLE else {}
 
 
-def _cache_reason(cache: Tensor, format: IndexerCacheFormat, device: DeviceInfo) -> str | None:
+def _cache_reason(cache: Tensor, format: IndexerCacheFormat, device: AiterDevice) -> str | None:
     """Return why aiter cannot read or write a cache."""
     if format.fp8_dtype is None:
         return "the cache is not quantised: aiter's indexer kernels know quantised keys only"
@@ -167,12 +167,12 @@ def _cache_reason(cache: Tensor, format: IndexerCacheFormat, device: DeviceInfo)
         return f"head_dim={format.head_dim} in groups of {format.group}: aiter needs {GROUP} of both"
     if cache.shape[2] != format.width or cache.element_size() != 1:
         return f"cache rows are {cache.shape[2]} of {cache.dtype}, the format has {format.width} bytes"
-    if format.layout is KeyLayout.SHUFFLE and cache.shape[1] % TILE:
-        return f"block_size={cache.shape[1]}: the shuffled layout needs a multiple of {TILE}"
+    if format.layout is KeyLayout.SHUFFLE and cache.shape[1] % SHUFFLE_TILE:
+        return f"block_size={cache.shape[1]}: the shuffled layout needs a multiple of {SHUFFLE_TILE}"
     return None
 
 
-def _fp8_reason(name: str, array: Tensor, device: DeviceInfo) -> str | None:
+def _fp8_reason(name: str, array: Tensor, device: AiterDevice) -> str | None:
     """Return why an array is not of the arch's flavour."""
     if array.dtype is device.fp8:
         return None
@@ -188,7 +188,7 @@ def _heads_reason(q: Tensor) -> str | None:
 
 
 def _int32_reason(**arrays: Tensor) -> str | None:
-    """Return which index array is no contiguous int32."""
+    """Return which index array is not contiguous int32."""
     for name, array in arrays.items():
         if array.dtype is not torch.int32 or not array.is_contiguous():
             return (

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, cast
 import torch
 
 from mla_contract.backends.kernels.aiter.attention import attention_reason, fill_work, run_attention
-from mla_contract.backends.kernels.aiter.binding import Call
-from mla_contract.backends.kernels.aiter.device import DeviceInfo, detect
+from mla_contract.backends.kernels.aiter.binding import AiterCall
+from mla_contract.backends.kernels.aiter.device import AiterDevice, detect
 from mla_contract.backends.kernels.aiter.indexer import (
     chunk_logits_call,
     gather_call,
@@ -44,10 +44,10 @@ class AiterProvider:
 
     name = "aiter"
 
-    def __init__(self, device: DeviceInfo | None = None) -> None:
-        self._device: DeviceInfo | str | None = device
+    def __init__(self, device: AiterDevice | None = None) -> None:
+        self._device: AiterDevice | str | None = device
 
-    def device(self) -> DeviceInfo | str:
+    def device(self) -> AiterDevice | str:
         """Return the GPU, or why there is none."""
         if self._device is None:
             self._device = detect()
@@ -81,7 +81,7 @@ class AiterProvider:
         return cast(R, _run(inputs, device))
 
 
-def _call(inputs: Operation[Any], device: DeviceInfo) -> Call | str:
+def _call(inputs: Operation[Any], device: AiterDevice) -> AiterCall | str:
     """Return the call of an operation that is one call, or why there is none."""
     match inputs:
         case WriteIndexerK():
@@ -101,7 +101,7 @@ def _call(inputs: Operation[Any], device: DeviceInfo) -> Call | str:
     return f"aiter has no kernel for {type(inputs).__name__}"
 
 
-def _run(inputs: Operation[Any], device: DeviceInfo) -> Any:
+def _run(inputs: Operation[Any], device: AiterDevice) -> Any:
     """Run an operation for which there is no reason against it."""
     if isinstance(inputs, SparseAttention):
         return run_attention(inputs, device)
@@ -120,7 +120,7 @@ def _run(inputs: Operation[Any], device: DeviceInfo) -> Any:
     return answer if isinstance(inputs, ChunkLogits) else None
 
 
-def _place_reason(inputs: Operation[Any], device: DeviceInfo) -> str | None:
+def _place_reason(inputs: Operation[Any], device: AiterDevice) -> str | None:
     """Return which array is not on the GPU."""
     for name in getattr(inputs, "__dataclass_fields__", ()):
         array = getattr(inputs, name)

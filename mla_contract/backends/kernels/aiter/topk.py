@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mla_contract.backends.kernels.aiter.binding import Call, has_parameter
+from mla_contract.backends.kernels.aiter.binding import AiterCall, has_parameter
 from mla_contract.contract.schema.provider import TopkRows
 
 MODULES = ("aiter.ops.topk", "aiter")
@@ -12,7 +12,7 @@ FIXED_TOPK = 2048
 """What releases without the parameter ``k`` select."""
 
 
-def topk_call(inputs: TopkRows) -> Call | str:
+def topk_call(inputs: TopkRows) -> AiterCall | str:
     """Return the call that selects columns, or why there is none."""
     rows, topk = inputs.logits.shape[0], inputs.topk
     reason = _array_reason(inputs)
@@ -36,7 +36,7 @@ def topk_call(inputs: TopkRows) -> Call | str:
         required["k"] = topk
     if inputs.stable:
         required["stable"] = True
-    return Call(name, MODULES, required)
+    return AiterCall(name, MODULES, required)
 
 
 def to_positions(inputs: TopkRows) -> None:

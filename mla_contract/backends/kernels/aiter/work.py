@@ -7,24 +7,24 @@ from typing import Any
 
 import torch
 
-from mla_contract.backends.kernels.aiter.binding import Call, has_parameter
-from mla_contract.backends.kernels.aiter.device import DeviceInfo
-from mla_contract.backends.kernels.aiter.table import Cell, find_cell, padded_heads
+from mla_contract.backends.kernels.aiter.binding import AiterCall, has_parameter
+from mla_contract.backends.kernels.aiter.device import AiterDevice
+from mla_contract.backends.kernels.aiter.kernel_table import KernelVariant, find_variant, padded_heads
 from mla_contract.contract.schema.persistent_work import ArraySize, WorkBuffers, WorkConfig, WorkSizes
 
 MODULES = ("aiter", "aiter.ops.attention")
 _SIX = tuple(one.name for one in fields(WorkSizes))
 
 
-def dtype_key(dtype: torch.dtype, device: DeviceInfo) -> str:
+def dtype_key(dtype: torch.dtype, device: AiterDevice) -> str:
     """Return how the constraint table names an element type; a foreign fp8 flavour keeps its own name."""
     return "fp8" if dtype is device.fp8 else str(dtype).rpartition(".")[2]
 
 
-def config_cell(config: WorkConfig, device: DeviceInfo) -> Cell | str:
-    """Return the table's cell of a configuration, or why there is none."""
+def config_variant(config: WorkConfig, device: AiterDevice) -> KernelVariant | str:
+    """Return the table's variant of a configuration, or why there is none."""
     keys = (dtype_key(config.q_dtype, device), dtype_key(config.kv_dtype, device))
-    return find_cell(device.arch, *keys, config.num_heads)
+    return find_variant(device.arch, *keys, config.num_heads)
 
 
 def is_charted() -> bool:
@@ -32,16 +32,16 @@ def is_charted() -> bool:
     return has_parameter("mla_decode_fwd", ("aiter.mla",), "causal")
 
 
-def work_reason(config: WorkConfig, device: DeviceInfo) -> str | None:
+def work_reason(config: WorkConfig, device: AiterDevice) -> str | None:
     """Return why a configuration has no persistent kernel, or None."""
-    cell = config_cell(config, device)
-    if isinstance(cell, str):
-        return cell
-    if config.with_lse and not cell.persistent_lse:
+    variant = config_variant(config, device)
+    if isinstance(variant, str):
+        return variant
+    if config.with_lse and not variant.persistent_lse:
         return f"no persistent kernel writes the LSE for {_combination(config, device)}"
     if config.with_lse and not is_charted():
         return "which persistent kernels write the LSE is known only where mla_decode_fwd has 'causal'"
-    if cell.needs_dtypes:
+    if variant.needs_dtypes:
         for name in ("dtype_q", "dtype_kv"):
             if not has_parameter("get_mla_metadata_v1", MODULES, name):
                 return (
@@ -51,9 +51,9 @@ def work_reason(config: WorkConfig, device: DeviceInfo) -> str | None:
     return None
 
 
-def size_call(config: WorkConfig, device: DeviceInfo) -> Call | str:
+def size_call(config: WorkConfig, device: AiterDevice) -> AiterCall | str:
     """Return the call that asks for buffer sizes, or why there is none."""
-    return work_reason(config, device) or Call(
+    return work_reason(config, device) or AiterCall(
         "get_mla_metadata_info_v1",
         MODULES,
         {
@@ -69,17 +69,17 @@ def size_call(config: WorkConfig, device: DeviceInfo) -> Call | str:
     )
 
 
-def fill_call(config: WorkConfig, buffers: WorkBuffers | None, device: DeviceInfo) -> Call | str:
+def fill_call(config: WorkConfig, buffers: WorkBuffers | None, device: AiterDevice) -> AiterCall | str:
     """Return the call that plans work into buffers whose ``kv_indptr`` is up to date, or why there is none.
 
     Without buffers the call serves only to ask whether it binds.
 
     The first parameters of the size call's result and of this call come in different orders, which keywords make moot.
     """
-    cell = config_cell(config, device)
-    if isinstance(cell, str):
-        return cell
-    return work_reason(config, device) or Call(
+    variant = config_variant(config, device)
+    if isinstance(variant, str):
+        return variant
+    return work_reason(config, device) or AiterCall(
         "get_mla_metadata_v1",
         MODULES,
         {
@@ -96,7 +96,7 @@ def fill_call(config: WorkConfig, buffers: WorkBuffers | None, device: DeviceInf
             "reduce_final_map": getattr(buffers, "reduce_final_map", None),
             "reduce_partial_map": getattr(buffers, "reduce_partial_map", None),
             "page_size": 1,
-            "kv_granularity": cell.granularity,
+            "kv_granularity": variant.granularity,
             "max_seqlen_qo": 1,
             "uni_seqlen_qo": 1,
             "fast_mode": True,
@@ -130,7 +130,7 @@ def allocate_work(config: WorkConfig, sizes: WorkSizes, device: torch.device | s
     )
 
 
-def _combination(config: WorkConfig, device: DeviceInfo) -> str:
+def _combination(config: WorkConfig, device: AiterDevice) -> str:
     """Return a configuration as text."""
     q, kv = dtype_key(config.q_dtype, device), dtype_key(config.kv_dtype, device)
     return f"{config.num_heads} heads, q {q}, kv {kv} on {device.arch}"

@@ -6,10 +6,13 @@ import torch
 from torch import Tensor
 
 from mla_contract.backends.kernels.reference.quantise import quantise
-from mla_contract.contract.schema.provider import GatherIndexerK, IndexerCacheFormat, KeyLayout, WriteIndexerK
-
-TILE = 16
-"""Tokens and dims of one tile of the shuffled layout."""
+from mla_contract.contract.schema.provider import (
+    SHUFFLE_TILE,
+    GatherIndexerK,
+    IndexerCacheFormat,
+    KeyLayout,
+    WriteIndexerK,
+)
 
 
 def value_offsets(tokens: Tensor, block_size: int, format: IndexerCacheFormat) -> Tensor:
@@ -26,8 +29,9 @@ def value_offsets(tokens: Tensor, block_size: int, format: IndexerCacheFormat) -
     token, dim = tokens.long()[:, None], torch.arange(format.head_dim, device=tokens.device)[None]
     if format.layout is KeyLayout.NORMAL:
         return token * format.head_dim + dim
-    tile = token // TILE * (TILE * format.head_dim) + dim // TILE * (TILE * TILE)
-    return tile + token % TILE * TILE + dim % TILE
+    side = SHUFFLE_TILE
+    tile = token // side * (side * format.head_dim) + dim // side * (side * side)
+    return tile + token % side * side + dim % side
 
 
 def scale_offsets(tokens: Tensor, block_size: int, format: IndexerCacheFormat) -> Tensor:

@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 
 import torch
 
+from mla_contract.backends.kernels.cache_format import format_reason
 from mla_contract.backends.kernels.describe import describe_inputs
 from mla_contract.backends.kernels.reference.attention import sparse_attention
 from mla_contract.backends.kernels.reference.logits import chunk_logits, paged_logits
-from mla_contract.backends.kernels.reference.pages import TILE, gather_keys, write_keys
+from mla_contract.backends.kernels.reference.pages import gather_keys, write_keys
 from mla_contract.backends.kernels.reference.quantise import FP8_MAX
 from mla_contract.backends.kernels.reference.selection import map_slots, topk_rows
 from mla_contract.contract.schema.provider import (
     ChunkLogits,
     GatherIndexerK,
     IndexerCacheFormat,
-    KeyLayout,
     MapSlots,
     Operation,
     PagedLogits,
@@ -58,7 +58,7 @@ class ReferenceProvider:
         if type(inputs) not in _RUN:
             return f"{type(inputs).__name__}: the reference needs no work plan"
         if isinstance(inputs, WriteIndexerK | GatherIndexerK | PagedLogits):
-            return _format_reason(inputs.format, inputs.cache)
+            return _cache_reason(inputs.format, inputs.cache)
         if isinstance(inputs, ChunkLogits):
             return _dtype_reason("q", inputs.q)
         if isinstance(inputs, SparseAttention):
@@ -85,20 +85,8 @@ def _dtype_reason(name: str, array: torch.Tensor) -> str | None:
     return f"{name} is {array.dtype}; known are float32, bfloat16, float16 and the two e4m3 flavours"
 
 
-def _format_reason(format: IndexerCacheFormat, cache: torch.Tensor) -> str | None:
-    """Return why a cache does not fit its format."""
-    if cache.shape[2] != format.width:
-        return f"cache rows have {cache.shape[2]} elements, the format has {format.width}"
-    if format.fp8_dtype is None:
-        return (
-            "a float cache is never shuffled" if format.layout is KeyLayout.SHUFFLE else _dtype_reason("cache", cache)
-        )
-    if format.fp8_dtype not in FP8_MAX:
+def _cache_reason(format: IndexerCacheFormat, cache: torch.Tensor) -> str | None:
+    """Return why a cache cannot be read or written."""
+    if format.fp8_dtype is not None and format.fp8_dtype not in FP8_MAX:
         return f"fp8_dtype is {format.fp8_dtype}; known are the two e4m3 flavours"
-    if cache.dtype is not torch.uint8:
-        return f"a quantised cache is uint8, not {cache.dtype}"
-    if format.head_dim % 4 or cache.stride(0) % 4:
-        return f"scales would not be aligned: head_dim={format.head_dim}, page of {cache.stride(0)} bytes"
-    if format.layout is KeyLayout.SHUFFLE and (cache.shape[1] % TILE or format.head_dim % TILE):
-        return f"the shuffled layout needs multiples of {TILE}: block_size={cache.shape[1]}, head_dim={format.head_dim}"
-    return None
+    return format_reason(format, cache) or (_dtype_reason("cache", cache) if format.fp8_dtype is None else None)

@@ -7,7 +7,7 @@ import triton
 
 from mla_contract.backends.kernels.triton.attention_kernels import attend, merge, pack_live
 from mla_contract.backends.kernels.triton.checks import array_reason, packed_reason, type_reason
-from mla_contract.backends.kernels.triton.device import SMALLEST_TILE, DeviceInfo, dot_type_of, padded, triton_type
+from mla_contract.backends.kernels.triton.device import SMALLEST_TILE, TritonDevice, dot_type_of, padded, triton_type
 from mla_contract.backends.kernels.triton.launches import Launch, attend_class, find_launch
 from mla_contract.backends.kernels.triton.tiled_attention_kernel import attend_tiled
 from mla_contract.contract.schema.provider import SparseAttention
@@ -19,7 +19,7 @@ MAX_SPLITS = 64
 """Most splits of a row, all of which one program merges."""
 
 
-def attention_reason(inputs: SparseAttention, device: DeviceInfo) -> str | None:
+def attention_reason(inputs: SparseAttention, device: TritonDevice) -> str | None:
     """Return why the attention cannot run, or None. Sync: none."""
     width, latent = inputs.q.shape[2], inputs.out.shape[2]
     if inputs.kv_cache.shape[1] != width:
@@ -38,7 +38,7 @@ def attention_reason(inputs: SparseAttention, device: DeviceInfo) -> str | None:
     return reason or packed_reason(q=inputs.q, kv_cache=inputs.kv_cache, out=inputs.out)
 
 
-def launch_of(inputs: SparseAttention, device: DeviceInfo) -> Launch:
+def launch_of(inputs: SparseAttention, device: TritonDevice) -> Launch:
     """Return the launch configuration of an attention."""
     latent, rope = _padded_widths(inputs)
     return find_launch(device.arch, attend_class(inputs.q.shape[1], latent + rope, attention_type(inputs, device)))
@@ -50,7 +50,7 @@ def _padded_widths(inputs: SparseAttention) -> tuple[int, int]:
     return padded(latent), padded(max(inputs.q.shape[2] - latent, 1))
 
 
-def attention_type(inputs: SparseAttention, device: DeviceInfo) -> torch.dtype:
+def attention_type(inputs: SparseAttention, device: TritonDevice) -> torch.dtype:
     """Return the element type of both products; weights are rounded to it, so it has at least 16 bits."""
     found = dot_type_of(inputs.q.dtype, inputs.kv_cache.dtype, device)
     return torch.bfloat16 if found.itemsize == 1 else found
@@ -69,7 +69,7 @@ def num_splits(inputs: SparseAttention, launch: Launch) -> int:
     return max(1, min(launch.programs // programs, most, MAX_SPLITS))
 
 
-def run_attention(inputs: SparseAttention, device: DeviceInfo) -> None:
+def run_attention(inputs: SparseAttention, device: TritonDevice) -> None:
     """Run the attention; ``attention_reason`` must have returned None. Sync: none."""
     if inputs.q.shape[0] == 0:
         return
@@ -103,7 +103,7 @@ def run_attention(inputs: SparseAttention, device: DeviceInfo) -> None:
     )
 
 
-def _pack(inputs: SparseAttention, device: DeviceInfo) -> tuple[torch.Tensor, torch.Tensor]:
+def _pack(inputs: SparseAttention, device: TritonDevice) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the entries without -1, each row from its old start on, and where the rows end now."""
     packed, ends = torch.empty_like(inputs.kv_indices), torch.empty_like(inputs.kv_indptr[1:])
     block = find_launch(device.arch, "map").columns
@@ -113,7 +113,7 @@ def _pack(inputs: SparseAttention, device: DeviceInfo) -> tuple[torch.Tensor, to
 
 def _attend(
     inputs: SparseAttention,
-    device: DeviceInfo,
+    device: TritonDevice,
     launch: Launch,
     splits: int,
     out: torch.Tensor,

@@ -7,12 +7,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from mla_contract.backends.kernels.triton.device import FLOATS, DeviceInfo, find_device
-from mla_contract.contract.schema.provider import IndexerCacheFormat, KeyLayout, Operation
+from mla_contract.backends.kernels.cache_format import format_reason
+from mla_contract.backends.kernels.triton.device import FLOATS, TritonDevice, find_device
+from mla_contract.contract.schema.provider import IndexerCacheFormat, Operation
 from mla_contract.contract.structure.arrays import is_array
-
-TILE = 16
-"""Tokens and dims of one tile of the shuffled layout."""
 
 
 def arrays_of(inputs: Operation[Any]) -> dict[str, Tensor]:
@@ -22,7 +20,7 @@ def arrays_of(inputs: Operation[Any]) -> dict[str, Tensor]:
     return {name: cast(Tensor, value) for name, value in named if is_array(value)}
 
 
-def place_of(inputs: Operation[Any], *, interpreted: bool) -> DeviceInfo | str:
+def place_of(inputs: Operation[Any], *, interpreted: bool) -> TritonDevice | str:
     """Return the device that holds every array of an operation, or why there is none that kernels run on.
 
     Args:
@@ -41,7 +39,7 @@ def place_of(inputs: Operation[Any], *, interpreted: bool) -> DeviceInfo | str:
     return find_device(device.type, device.index)
 
 
-def type_reason(name: str, dtype: torch.dtype, device: DeviceInfo) -> str | None:
+def type_reason(name: str, dtype: torch.dtype, device: TritonDevice) -> str | None:
     """Return why an element type cannot be read on a device."""
     if dtype in FLOATS or dtype in device.fp8:
         return None
@@ -65,26 +63,20 @@ def packed_reason(**arrays: Tensor | None) -> str | None:
     return None
 
 
-def cache_reason(cache: Tensor, format: IndexerCacheFormat, device: DeviceInfo) -> str | None:
+def cache_reason(cache: Tensor, format: IndexerCacheFormat, device: TritonDevice) -> str | None:
     """Return why the indexer's cache cannot be read or written."""
-    if cache.shape[2] != format.width:
-        return f"cache rows have {cache.shape[2]} elements, the format has {format.width}"
     if cache.stride(2) != 1 or (cache.shape[1] > 1 and cache.stride(1) != cache.shape[2]):
         return f"cache has strides {cache.stride()}: the tokens of a page must be packed"
-    shuffled = format.layout is KeyLayout.SHUFFLE
+    reason = format_reason(format, cache)
+    if reason is not None:
+        return reason
     if format.fp8_dtype is None:
-        return "a float cache is never shuffled" if shuffled else _float_reason("cache", cache.dtype)
-    if cache.dtype is not torch.uint8:
-        return f"a quantised cache is uint8, not {cache.dtype}"
-    if format.head_dim % 4 or cache.stride(0) % 4 or cache.storage_offset() % 4:
-        return f"scales would not be aligned: head_dim={format.head_dim}, page of {cache.stride(0)} bytes"
-    if shuffled and (cache.shape[1] % TILE or format.head_dim % TILE):
-        return f"the shuffled layout needs multiples of {TILE}: block_size={cache.shape[1]}, head_dim={format.head_dim}"
+        return _float_reason("cache", cache.dtype)
     return type_reason("format.fp8_dtype", format.fp8_dtype, device)
 
 
 def _float_reason(name: str, dtype: torch.dtype) -> str | None:
-    """Return why an element type is no float that keys may have unquantised."""
+    """Return why unquantised keys cannot have an element type."""
     return None if dtype in FLOATS else f"{name} is {dtype}; known are {', '.join(map(str, FLOATS))}"
 
 

@@ -24,7 +24,7 @@ FP8 = {FN: tl.float8e4nv, FNUZ: tl.float8e4b8}
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceInfo:
+class TritonDevice:
     """What the provider must know of a device.
 
     Attributes:
@@ -39,10 +39,10 @@ class DeviceInfo:
 
 
 @cache
-def find_device(kind: str, index: int | None) -> DeviceInfo | str:
+def find_device(kind: str, index: int | None) -> TritonDevice | str:
     """Return what is known of a device, or why no kernel runs there."""
     if INTERPRETED:
-        return DeviceInfo("interpreter", (FN, FNUZ), fp8_dot=False)
+        return TritonDevice("interpreter", (FN, FNUZ), fp8_dot=False)
     if kind != "cuda":
         return f"the arrays are on {kind}: Triton needs a GPU, or TRITON_INTERPRET=1 before its first import"
     found = torch.cuda.get_device_properties(index)
@@ -51,15 +51,15 @@ def find_device(kind: str, index: int | None) -> DeviceInfo | str:
     return device_of(f"sm{found.major}{found.minor}")
 
 
-def device_of(arch: str) -> DeviceInfo:
+def device_of(arch: str) -> TritonDevice:
     """Return what is known of a GPU by the name of its architecture."""
     if arch.startswith("sm"):
         fp8 = int(arch.removeprefix("sm")) >= 89
-        return DeviceInfo(arch, (FN,) if fp8 else (), fp8_dot=fp8)
-    return DeviceInfo(arch, {"gfx942": (FNUZ,), "gfx950": (FN,)}.get(arch, ()), fp8_dot=False)
+        return TritonDevice(arch, (FN,) if fp8 else (), fp8_dot=fp8)
+    return TritonDevice(arch, {"gfx942": (FNUZ,), "gfx950": (FN,)}.get(arch, ()), fp8_dot=False)
 
 
-def dot_type_of(a: torch.dtype, b: torch.dtype, device: DeviceInfo) -> torch.dtype:
+def dot_type_of(a: torch.dtype, b: torch.dtype, device: TritonDevice) -> torch.dtype:
     """Return the element type in which two tiles are multiplied; none loses a bit of either."""
     kinds = {a, b}
     if INTERPRETED:

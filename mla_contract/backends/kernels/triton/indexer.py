@@ -14,7 +14,7 @@ from mla_contract.backends.kernels.triton.checks import (
     page_views,
     type_reason,
 )
-from mla_contract.backends.kernels.triton.device import SMALLEST_TILE, DeviceInfo, dot_type_of, padded, triton_type
+from mla_contract.backends.kernels.triton.device import SMALLEST_TILE, TritonDevice, dot_type_of, padded, triton_type
 from mla_contract.backends.kernels.triton.launches import Launch, find_launch, logits_class
 from mla_contract.contract.schema.provider import ChunkLogits, KeyLayout, PagedLogits, TopkRows, padded_columns
 
@@ -28,7 +28,7 @@ MAX_QUERY_BYTES = 64 * 1024
 """Most bytes of that tile: what AMD's gfx942 has of shared memory."""
 
 
-def chunk_reason(inputs: ChunkLogits, device: DeviceInfo) -> str | None:
+def chunk_reason(inputs: ChunkLogits, device: TritonDevice) -> str | None:
     """Return why a chunk cannot be scored, or None. Sync: none."""
     reason = _shape_reason(inputs.q, inputs.k.dtype, device) or type_reason("q", inputs.q.dtype, device)
     reason = reason or type_reason("k", inputs.k.dtype, device)
@@ -37,7 +37,7 @@ def chunk_reason(inputs: ChunkLogits, device: DeviceInfo) -> str | None:
     return reason or packed_reason(q=inputs.q, k=inputs.k)
 
 
-def run_chunk(inputs: ChunkLogits, device: DeviceInfo) -> Tensor:
+def run_chunk(inputs: ChunkLogits, device: TritonDevice) -> Tensor:
     """Return the chunk's logits; outside the windows they are not initialised. Sync: none."""
     rows, heads, dim = inputs.q.shape
     keys = inputs.k.shape[0]
@@ -81,7 +81,7 @@ def run_chunk(inputs: ChunkLogits, device: DeviceInfo) -> Tensor:
     return out
 
 
-def paged_reason(inputs: PagedLogits, device: DeviceInfo) -> str | None:
+def paged_reason(inputs: PagedLogits, device: TritonDevice) -> str | None:
     """Return why cached keys cannot be scored, or None. Sync: none."""
     key_type = inputs.format.fp8_dtype or inputs.cache.dtype
     reason = _shape_reason(inputs.q, key_type, device) or type_reason("q", inputs.q.dtype, device)
@@ -95,7 +95,7 @@ def paged_reason(inputs: PagedLogits, device: DeviceInfo) -> str | None:
     return reason or packed_reason(q=inputs.q)
 
 
-def run_paged(inputs: PagedLogits, device: DeviceInfo) -> None:
+def run_paged(inputs: PagedLogits, device: TritonDevice) -> None:
     """Write the logits of every decode row, up to the request's length. Sync: none."""
     requests, next_n, heads, dim = inputs.q.shape
     if requests == 0:
@@ -141,7 +141,7 @@ def run_paged(inputs: PagedLogits, device: DeviceInfo) -> None:
     )
 
 
-def topk_reason(inputs: TopkRows, device: DeviceInfo) -> str | None:
+def topk_reason(inputs: TopkRows, device: TritonDevice) -> str | None:
     """Return why the best columns cannot be selected, or None. Sync: none."""
     reason = array_reason(torch.int32, starts=inputs.starts, ends=inputs.ends, out=inputs.out)
     if reason is None and not inputs.out.is_contiguous():
@@ -149,7 +149,7 @@ def topk_reason(inputs: TopkRows, device: DeviceInfo) -> str | None:
     return reason or array_reason(torch.float32, logits=inputs.logits)
 
 
-def run_topk(inputs: TopkRows, device: DeviceInfo) -> None:
+def run_topk(inputs: TopkRows, device: TritonDevice) -> None:
     """Select the best columns of each row; ties always go to the smaller position. Sync: none."""
     rows, columns = inputs.logits.shape
     if rows == 0 or inputs.topk == 0:
@@ -192,7 +192,7 @@ def _tokens(launch: Launch, heads_padded: int) -> int:
     return max(1, max(launch.rows, SMALLEST_TILE) // heads_padded)
 
 
-def _shape_reason(q: Tensor, key_type: torch.dtype, device: DeviceInfo) -> str | None:
+def _shape_reason(q: Tensor, key_type: torch.dtype, device: TritonDevice) -> str | None:
     """Return why queries do not fit a tile."""
     heads, dim = q.shape[-2:]
     if not 1 <= heads <= MAX_HEADS or not 1 <= dim <= MAX_DIM:

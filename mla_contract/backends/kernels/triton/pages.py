@@ -7,7 +7,7 @@ import triton
 
 from mla_contract.backends.kernels.triton import page_kernels
 from mla_contract.backends.kernels.triton.checks import array_reason, cache_reason, packed_reason, page_views
-from mla_contract.backends.kernels.triton.device import FLOATS, FN, FNUZ, DeviceInfo, padded
+from mla_contract.backends.kernels.triton.device import FLOATS, FN, FNUZ, TritonDevice, padded
 from mla_contract.backends.kernels.triton.launches import find_launch
 from mla_contract.contract.schema.provider import GatherIndexerK, KeyLayout, MapSlots, WriteIndexerK
 
@@ -15,7 +15,7 @@ FP8_RANGE = {FN: (448.0, 2.0**-6), FNUZ: (240.0, 2.0**-7)}
 """Largest finite and smallest normal number of each flavour."""
 
 
-def write_reason(inputs: WriteIndexerK, device: DeviceInfo) -> str | None:
+def write_reason(inputs: WriteIndexerK, device: TritonDevice) -> str | None:
     """Return why keys cannot be written, or None. Sync: none."""
     if inputs.k.dtype not in FLOATS:
         return f"k is {inputs.k.dtype}; known are {', '.join(map(str, FLOATS))}"
@@ -25,7 +25,7 @@ def write_reason(inputs: WriteIndexerK, device: DeviceInfo) -> str | None:
     return reason or cache_reason(inputs.cache, inputs.format, device)
 
 
-def run_write(inputs: WriteIndexerK, device: DeviceInfo) -> None:
+def run_write(inputs: WriteIndexerK, device: TritonDevice) -> None:
     """Write the keys of all tokens that have a slot. Sync: none."""
     format, tokens = inputs.format, inputs.slot_mapping.shape[0]
     if tokens == 0:
@@ -56,7 +56,7 @@ def run_write(inputs: WriteIndexerK, device: DeviceInfo) -> None:
     )
 
 
-def gather_reason(inputs: GatherIndexerK, device: DeviceInfo) -> str | None:
+def gather_reason(inputs: GatherIndexerK, device: TritonDevice) -> str | None:
     """Return why keys cannot be gathered, or None. Sync: none."""
     format, k_out, scale_out = inputs.format, inputs.k_out, inputs.scale_out
     reason = cache_reason(inputs.cache, format, device)
@@ -73,7 +73,7 @@ def gather_reason(inputs: GatherIndexerK, device: DeviceInfo) -> str | None:
     return reason or array_reason(torch.float32, scale_out=scale_out) or packed_reason(k_out=k_out)
 
 
-def run_gather(inputs: GatherIndexerK, device: DeviceInfo) -> None:
+def run_gather(inputs: GatherIndexerK, device: TritonDevice) -> None:
     """Gather the keys of a chunk's requests. Sync: none."""
     format, scale_out = inputs.format, inputs.scale_out
     if inputs.num_keys == 0:
@@ -106,7 +106,7 @@ def run_gather(inputs: GatherIndexerK, device: DeviceInfo) -> None:
     )
 
 
-def map_reason(inputs: MapSlots, device: DeviceInfo) -> str | None:
+def map_reason(inputs: MapSlots, device: TritonDevice) -> str | None:
     """Return why positions cannot be mapped, or None. Sync: none."""
     return array_reason(
         torch.int32,
@@ -117,7 +117,7 @@ def map_reason(inputs: MapSlots, device: DeviceInfo) -> str | None:
     )
 
 
-def run_map(inputs: MapSlots, device: DeviceInfo) -> None:
+def run_map(inputs: MapSlots, device: TritonDevice) -> None:
     """Map positions to slots. Sync: none."""
     tokens, topk = inputs.positions.shape
     if tokens == 0 or topk == 0:

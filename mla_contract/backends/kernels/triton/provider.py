@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from mla_contract.backends.kernels.describe import describe_inputs
 from mla_contract.backends.kernels.triton.attention import attention_reason, run_attention
 from mla_contract.backends.kernels.triton.checks import place_of
-from mla_contract.backends.kernels.triton.device import DeviceInfo
+from mla_contract.backends.kernels.triton.device import TritonDevice
 from mla_contract.backends.kernels.triton.indexer import (
     chunk_reason,
     paged_reason,
@@ -40,7 +40,7 @@ from mla_contract.errors import NoProvider
 
 R = TypeVar("R")
 
-_KERNELS: Mapping[type, tuple[Callable[[Any, DeviceInfo], str | None], Callable[[Any, DeviceInfo], Any]]] = (
+_KERNELS: Mapping[type, tuple[Callable[[Any, TritonDevice], str | None], Callable[[Any, TritonDevice], Any]]] = (
     MappingProxyType(
         {
             WriteIndexerK: (write_reason, run_write),
@@ -90,7 +90,7 @@ class TritonProvider:
         return run_on(inputs, device)
 
 
-def run_on(inputs: Operation[R], device: DeviceInfo) -> R:
+def run_on(inputs: Operation[R], device: TritonDevice) -> R:
     """Run an operation with the launches of a device's arch; ``reason`` must have returned None. Sync: none."""
     result: R = _KERNELS[type(inputs)][1](inputs, device)
     return result

@@ -109,7 +109,7 @@ def test_every_kernel_compiles_and_fits(environment: dict[str, str], arch: str) 
 def test_launch_row_that_cannot_run_is_reported(
     environment: dict[str, str], case: str, rows: dict[str, dict[str, int]], code: int, text: str
 ) -> None:
-    """A tile that exceeds the shared memory and one that is no tile are named, and fail; the table's row does not."""
+    """A tile beyond the shared memory and one that is not a tile are named, and fail; the table's row does not."""
     done = python(environment, "-c", ALTERED.format(rows=rows, case=case))
     assert done.returncode == code, done.stderr[-2000:]
     assert re.search(text, done.stdout, re.S)

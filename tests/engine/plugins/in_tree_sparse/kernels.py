@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mla_contract.backends.vllm.kernels import token_request_mapping
+from mla_contract.backends.vllm.triton_overrides import token_request_mapping
 
 
 def prefill_chunk_metadata(

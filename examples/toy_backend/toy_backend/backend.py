@@ -16,14 +16,14 @@ from mla_contract.adapters.plan import PlanConfig, plan_batch
 from mla_contract.contract.schema import claims
 from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
 from mla_contract.contract.step.facts import Facts
+from mla_contract.testing.conformance import Expectations
+from toy_backend import BACKEND
 
-# Step 1: declare what the contract must not guess.
-DECLARATION = BackendDeclaration(name="TOY_SPARSE", routing=Routing.ALL_DECODES, dense_prefill=False, decode_lse=False)
+DECLARATION = BackendDeclaration(name=BACKEND.name, routing=Routing.ALL_DECODES, dense_prefill=False, decode_lse=False)
 FACTS = Facts(kernel_block_size=16, decode_threshold=1, short_extends_are_decodes=True)
 TOPK = 64
 
 
-# Step 2: the record, and the claims below it.
 @dataclass(kw_only=True)
 class ToyMetadata:
     num_reqs: int
@@ -51,7 +51,6 @@ claims.core(*claims.of(ToyMetadata))
 claims.sparse(*claims.of(ToyMetadata))
 
 
-# Step 3: the builder lowers the shared plan, and splits nothing by itself.
 class ToyBuilder:
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self.config = PlanConfig(block_size=16, topk_tokens=TOPK, flatten_decodes=True, check_order=False)
@@ -78,21 +77,13 @@ class ToyBuilder:
         )
 
 
-# Step 4: a target for the conformance suite; `toy` is what an entry point names.
 @dataclass(frozen=True)
-class Claims:
-    persistent: tuple[str, ...] = ("req_id_per_token",)
-    protocol: type | None = None
-    release: str = "0.33"
-
-
-@dataclass(frozen=True)
-class Target:
+class ToyTarget:
     build: Callable[[Any], ToyMetadata]
     declaration: BackendDeclaration = DECLARATION
     facts: Facts = FACTS
-    expectations: Claims = Claims()
+    expectations: Expectations = Expectations(persistent=("req_id_per_token",))
 
 
-def toy() -> Target:
-    return Target(ToyBuilder().build)
+def target() -> ToyTarget:
+    return ToyTarget(ToyBuilder().build)

@@ -1,6 +1,6 @@
 """Which attention kernels exist, as data: by arch, element types and heads, for rows of one token and pages of one.
 
-Valid for aiter 0.1.20, where ``mla_decode_fwd`` has gained ``causal``. Older releases have every persistent cell
+Valid for aiter 0.1.20, where ``mla_decode_fwd`` has gained ``causal``. Older releases have every persistent variant
 too (natively or by folding heads into groups of 16), but nothing is known of their other columns.
 
 Source: aiter v0.1.20 hsa/<arch>/mla/mla_asm.csv, aiter/mla.py, csrc/kernels/mla/metadata
@@ -23,7 +23,7 @@ WIDTH, VALUE_WIDTH = 576, 512
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class KernelVariant:
     """One combination.
 
     Attributes:
@@ -81,9 +81,9 @@ _COLUMNS: Mapping[tuple[str, str, str], _Column] = MappingProxyType(
 ARCHES = tuple(dict.fromkeys(arch for arch, _, _ in _COLUMNS))
 """Arches that have kernels for this path."""
 
-TABLE: Mapping[tuple[str, str, str, int], Cell] = MappingProxyType(
+TABLE: Mapping[tuple[str, str, str, int], KernelVariant] = MappingProxyType(
     {
-        (*key, heads): Cell(
+        (*key, heads): KernelVariant(
             heads in column.plain,
             heads in column.persistent_lse,
             heads in column.needs_dtypes,
@@ -94,7 +94,7 @@ TABLE: Mapping[tuple[str, str, str, int], Cell] = MappingProxyType(
         for heads in sorted(_ALL)
     }
 )
-"""(arch, q, kv, padded heads) to cell; element types are ``bfloat16`` or ``fp8``. What is missing does not exist."""
+"""(arch, q, kv, padded heads) to variant; element types are ``bfloat16`` or ``fp8``. What is missing does not exist."""
 
 
 def padded_heads(num_heads: int) -> int:
@@ -102,14 +102,14 @@ def padded_heads(num_heads: int) -> int:
     return -(-num_heads // HEAD_GROUP) * HEAD_GROUP
 
 
-def find_cell(arch: str, q: str, kv: str, num_heads: int) -> Cell | str:
-    """Return the cell of a combination, or why there is none."""
+def find_variant(arch: str, q: str, kv: str, num_heads: int) -> KernelVariant | str:
+    """Return the variant of a combination, or why there is none."""
     if arch not in ARCHES:
         return f"aiter has no kernel for this path on {arch}; it has on {', '.join(ARCHES)}"
     if not 1 <= num_heads <= MAX_HEADS:
         return f"{num_heads} heads: aiter takes 1 to {MAX_HEADS}"
-    cell = TABLE.get((arch, q, kv, padded_heads(num_heads)))
-    if cell is None:
+    variant = TABLE.get((arch, q, kv, padded_heads(num_heads)))
+    if variant is None:
         pairs = ", ".join(f"{a}/{b}" for own, a, b in _COLUMNS if own == arch)
         return f"q {q} with kv {kv}: aiter has {pairs} on {arch}"
-    return cell
+    return variant

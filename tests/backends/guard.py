@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -12,16 +12,9 @@ from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.trace import BuildTrace, Workspace
 from mla_contract.contract.violation import Violation
 from mla_contract.errors import ContractError
+from tests.backends.reservations import KnownWorkspace
 
 R = TypeVar("R")
-
-
-class Reserved(Protocol):
-    """Knows which memory was reserved."""
-
-    def holds(self, array: Tensor) -> bool:
-        """Return whether an array lies in the reserved memory."""
-        ...
 
 
 class GuardedProvider:
@@ -31,7 +24,7 @@ class GuardedProvider:
     wrote (clause MLA362): a consumer that ignores ``skip_kv_gather`` and takes a new buffer breaks one or both.
     """
 
-    def __init__(self, inner: KernelProvider, reserved: Reserved) -> None:
+    def __init__(self, inner: KernelProvider, reserved: KnownWorkspace) -> None:
         self.name = f"guarded {inner.name}"
         self._inner, self._reserved = inner, reserved
         self._gathered: tuple[int, int] | None = None

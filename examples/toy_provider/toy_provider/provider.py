@@ -15,10 +15,8 @@ R = TypeVar("R")
 
 
 class ToyProvider:
-    # Step 1: a name.
     name = "toy"
 
-    # Step 2: why it cannot run, from what needs no device read.
     def reason(self, inputs: Operation[Any]) -> str | None:
         if not isinstance(inputs, MapSlots):
             return f"{type(inputs).__name__}: the toy maps slots only"
@@ -26,7 +24,6 @@ class ToyProvider:
             return f"positions are on {inputs.positions.device}: NumPy reads host memory only"
         return None
 
-    # Step 3: run, or refuse before anything is written.
     def run(self, inputs: Operation[R]) -> R:
         reason = self.reason(inputs)
         if reason is not None:

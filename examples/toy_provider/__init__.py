@@ -1,1 +1,0 @@
-"""A kernel provider of the smallest kind, written by following docs/add-a-provider.md."""

@@ -1,0 +1,1 @@
+"""A kernel provider of the smallest kind, made by following docs/add-a-provider.md."""
