@@ -34,7 +34,9 @@ class lazy(Generic[T]):
         self.__doc__ = compute.__doc__
 
     def __get__(self, instance: Any, owner: type) -> T:
-        value = instance.__dict__[self.name] = self.compute(instance)
+        value = self.compute(instance)
+        # Not by way of __dict__: asking for it would turn an instance's attributes into a dictionary, and slow all reads.
+        setattr(instance, self.name, value)
         return value
 
 
