@@ -40,6 +40,9 @@ def facts_of(builder: Any, config: Any = None, group_spec: Any = None, *, packed
         max_capture_size=_int(getattr(config, "compilation_config", None), "max_cudagraph_capture_size"),
         next_n=_next_n(config),
         capturing=False,
+        device_lens_differ=bool(
+            getattr(getattr(config, "speculative_config", None), "enable_adaptive_verification", False)
+        ),
         context_rows=_int(builder, "chunked_prefill_workspace_size"),
         compress_ratio=compress_ratio,
         padding_may_prefill=_padding_may_prefill(),

@@ -14,7 +14,7 @@ from mla_contract.contract.step.facts import NO_FACTS, Facts
 from mla_contract.contract.step.views import subjects_of
 from mla_contract.errors import ContractError
 from mla_contract.plugin.facts import facts_of
-from mla_contract.plugin.readers import name_readers, without_later_duties
+from mla_contract.plugin.readers import name_readers, without_unread
 from mla_contract.plugin.records import RecordKind, kind_of, protocol_for
 from mla_contract.runtime.check import check_metadata
 from mla_contract.runtime.hook import respond
@@ -99,7 +99,7 @@ class Monitor:
                 level=settings.level,
             )
             if found:
-                found = name_readers(without_later_duties(found, kind, self.minor), kind, self.minor)
+                found = name_readers(without_unread(found, kind, self.minor), kind, self.minor)
             self._count(kind, record, bool(found))
             respond(settings, found)
 

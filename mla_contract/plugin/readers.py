@@ -11,7 +11,7 @@ from typing import Any
 from mla_contract.contract.structure.faults import CODE_OF
 from mla_contract.contract.violation import Violation
 from mla_contract.plugin.records import RecordKind
-from mla_contract.profiles import known_minors, load_reads
+from mla_contract.profiles import load_reads
 
 _INDEX = re.compile(r"\[[^\]]*\]")
 _SHARED = "vllm/model_executor/layers/"
@@ -62,20 +62,19 @@ def name_readers(violations: Iterable[Violation], kind: RecordKind, minor: str) 
     return tuple(named)
 
 
-def without_later_duties(violations: Iterable[Violation], kind: RecordKind, minor: str) -> tuple[Violation, ...]:
-    """Leave out missing members that only a later release reads: an older class does not owe them."""
-    now, later = readers_of(minor), readers_of(known_minors()[-1])
-    kept = []
-    for violation in violations:
-        key = (kind.value, field_of(violation))
-        if violation.code != CODE_OF["missing"] or key in now or key not in later:
-            kept.append(violation)
-    return tuple(kept)
+def without_unread(violations: Iterable[Violation], kind: RecordKind, minor: str) -> tuple[Violation, ...]:
+    """Leave out missing members that nothing in a release reads of this kind of record: its classes do not owe them.
+
+    Later releases read more, earlier ones read others, and some fields only a backend's own code reads.
+    """
+    read = readers_of(minor)
+    missing = CODE_OF["missing"]
+    return tuple(one for one in violations if one.code != missing or (kind.value, field_of(one)) in read)
 
 
 def field_of(violation: Violation) -> str:
-    """Return the field path of a violation, without the class and without indices."""
-    return _INDEX.sub("", violation.path).partition(".")[2]
+    """Return the field path of a violation as profiles write it: without the class, items of lists as ``[]``."""
+    return _INDEX.sub("[]", violation.path).partition(".")[2]
 
 
 def _rank(read: Mapping[str, Any]) -> tuple[bool, bool, int, int]:

@@ -29,6 +29,8 @@ def kind_of(backend: Any, spec: Any, record: Any) -> RecordKind | None:
         record: What the builder returned.
     """
     if _says(backend, "is_mla"):
+        if not _serves_the_layer(backend):
+            return None
         return RecordKind.SPARSE if _says(backend, "is_sparse") else RecordKind.DENSE
     if not _is_latent(spec):
         return None
@@ -56,6 +58,21 @@ def _says(backend: Any, question: str) -> bool:
         return bool(method()) if callable(method) else False
     except Exception:  # noqa: BLE001 - a backend that cannot answer is not checked, and must not stop the engine
         return False
+
+
+def _serves_the_layer(backend: Any) -> bool:
+    """Return whether the shared layer can get an impl of a backend.
+
+    A backend whose ``get_impl_cls`` says that there is none has a layer of its own, which reads its records by itself.
+
+    Source: vLLM 0.32.0, DeepSeek V4's backends.
+    """
+    try:
+        return backend.get_impl_cls() is not None
+    except NotImplementedError:
+        return False
+    except Exception:  # noqa: BLE001 - whatever else it raises says nothing about who reads its records
+        return True
 
 
 def _is_latent(spec: Any) -> bool:

@@ -16,10 +16,15 @@ BATCH: tuple[Line, ...] = (
         "batch.query_start_loc batch.seq_lens"
         " batch.block_table_tensor batch.query_start_loc_cpu batch.seq_lens_cpu_upper_bound metadata.num_reqs",
     ),
-    *shifts("batch.num_actual_tokens", "MLA202", "MLA202"),
+    *shifts("batch.num_actual_tokens", "MLA208", "MLA202", "metadata.slot_mapping"),
     ("one too few", "batch.max_query_len", shift("batch.max_query_len", -1), "MLA205"),
     *shifts("batch.max_seq_len", "MLA206 MLA244", "MLA206 MLA213", "metadata.max_seq_len"),
-    ("wrong unit", "batch.max_seq_len", put("batch.max_seq_len", lambda old: old * legal.BLOCK), "MLA206"),
+    (
+        "wrong unit",
+        "batch.max_seq_len",
+        both(fact(next_n=1), put("batch.max_seq_len", lambda old: old * legal.BLOCK)),
+        "MLA206",
+    ),
     *rows("batch.query_start_loc", "MLA107"),
     *rows("batch.query_start_loc_cpu", "MLA107"),
     *rows("batch.seq_lens", "MLA107"),
@@ -105,7 +110,7 @@ BATCH: tuple[Line, ...] = (
     (
         "wrong order",
         "batch.query_start_loc_cpu",
-        lambda subject: legal.make_subject(LoweredKind.DENSE, ((5, 7), (2, 7), (4, 0)), check_order=False),
+        lambda subject: legal.make_subject(LoweredKind.DENSE, ((5, 7), (1, 7), (4, 0)), check_order=False),
         "MLA231",
     ),
 )

@@ -208,7 +208,7 @@ OTHERS: tuple[tuple[str, Maker, tuple[Line, ...]], ...] = (
         legal.flagged,
         (
             ("wrong flag", "batch.is_prefilling", poke("batch.is_prefilling", 1, 1), "MLA235", "metadata.num_decodes"),
-            *rows("batch.is_prefilling", "MLA107"),
+            *rows("batch.is_prefilling", "MLA210"),
         ),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mla_contract.contract.violation import Violation
-from mla_contract.plugin.readers import name_readers, readers_of, without_later_duties
+from mla_contract.plugin.readers import name_readers, readers_of, without_unread
 from mla_contract.plugin.records import RecordKind
 from mla_contract.profiles.installed import nearest_profile
 
@@ -39,8 +39,8 @@ def test_name_readers_of_read_field_names_function_file_and_line() -> None:
     assert name_readers([other], RecordKind.DENSE, "0.32") == (other,)
 
 
-def test_without_later_duties_of_old_release_drops_what_came_later() -> None:
+def test_without_unread_of_old_release_drops_what_came_later() -> None:
     """A sparse class of 0.24 does not owe the counts that later releases read; one of 0.32 does."""
     assert ("sparse", "num_decode_tokens") not in readers_of("0.24")
-    assert without_later_duties([MISSING], RecordKind.SPARSE, "0.24") == ()
-    assert without_later_duties([MISSING], RecordKind.SPARSE, "0.32") == (MISSING,)
+    assert without_unread([MISSING], RecordKind.SPARSE, "0.24") == ()
+    assert without_unread([MISSING], RecordKind.SPARSE, "0.32") == (MISSING,)

@@ -9,7 +9,6 @@ from mla_contract.contract.clauses.need import (
     BATCH,
     CONTEXT_LENS,
     NUM_TOKENS,
-    OUTSIDE_CAPTURE,
     START_LOC,
     UPPER_LENS,
     Need,
@@ -17,6 +16,7 @@ from mla_contract.contract.clauses.need import (
 )
 from mla_contract.contract.step.context import StepContext
 
+FLAGS = Need("batch.is_prefilling", lambda step: step.is_prefilling is not None, of=BATCH)
 SLOTS_IN_TOKENS = Need("slots in tokens", lambda step: step.facts.compress_ratio <= 1 or not step.is_indexer)
 
 
@@ -43,23 +43,23 @@ def check_start_loc_order(step: StepContext) -> Found:
 
 @clause(
     "MLA202",
-    "The last query offset is the number of tokens: requests and tokens are padded together or not at all.",
-    needs=(
-        START_LOC,
-        NUM_TOKENS,
-    ),
+    "The tokens reach the last query offset; those behind it pad the batch to a captured size and are no request's.",
+    needs=(START_LOC, NUM_TOKENS),
     incident="vllm#34187 vllm#39277",
     example="num_reqs=2, num_actual_tokens=1, qsl=[0,1,2]",
-    help="hand the builder requests and tokens of one padding",
+    help="hand the builder requests and tokens of one padding; a padded batch repeats the last live offset",
 )
 def check_token_total(step: StepContext) -> Found:
-    """Check the batch's total against its offsets."""
+    """Check the batch's total against its offsets.
+
+    Source: vLLM 0.19 to 0.33, both runners: a step that replays a graph raises requests and tokens to its size.
+    """
     start_loc, tokens = step.start_loc, step.num_tokens
-    if int(start_loc[-1]) == tokens:
+    if int(start_loc[-1]) <= tokens:
         return FINE
     path = f"{step.batch_name}.num_actual_tokens"
     reqs = {"num_reqs": step.num_reqs or 0}
-    return (Breach(path, "tokens differ from the last offset", f"{start_loc[-1]}", str(tokens), reqs),)
+    return (Breach(path, "fewer tokens than the last offset", f"at least {start_loc[-1]}", str(tokens), reqs),)
 
 
 @clause(
@@ -138,22 +138,24 @@ def check_max_query_len(step: StepContext) -> Found:
 
 @clause(
     "MLA206",
-    "Outside capture max_seq_len is the largest host bound, not the model's longest sequence.",
-    needs=(
-        UPPER_LENS,
-        OUTSIDE_CAPTURE,
-    ),
+    "max_seq_len bounds the host bounds; where nothing is captured or drafted it is the largest of them.",
+    needs=(UPPER_LENS,),
     incident="vllm#43991",
     example="s=[10], max_seq_len=8192 with one live column",
-    help="take the maximum of seq_lens_cpu_upper_bound; the model's limit is for capture only",
+    help="take the maximum of seq_lens_cpu_upper_bound; the model's limit is for capture and drafts only",
 )
 def check_max_seq_len(step: StepContext) -> Found:
-    """Check the stated longest sequence of the batch."""
-    stated = step.batch.max_seq_len
-    if stated == step.max_upper_len:
+    """Check the stated longest sequence of the batch.
+
+    Source: vLLM 0.32.0 v1/spec_decode/llm_base_proposer.py and v1/worker/gpu/spec_decode/speculator.py: the steps of a
+        draft model state what their last step may reach, up to the model's limit.
+    """
+    stated, longest = step.batch.max_seq_len, step.max_upper_len
+    exact = step.facts.capturing is False and step.facts.next_n == 1
+    if stated == longest or (stated > longest and not exact):
         return FINE
-    path = f"{step.batch_name}.max_seq_len"
-    return (Breach(path, "longest sequence differs from the host bounds", str(step.max_upper_len), str(stated)),)
+    path, wanted = f"{step.batch_name}.max_seq_len", str(longest) if exact else f"at least {longest}"
+    return (Breach(path, "longest sequence differs from the host bounds", wanted, str(stated)),)
 
 
 @clause(
@@ -224,3 +226,25 @@ def check_upper_present(step: StepContext) -> Found:
         return FINE
     path = f"{step.batch_name}.seq_lens_cpu_upper_bound"
     return (Breach(path, "None although the batch may prefill or verify drafts", "int32[num_reqs] on cpu", "None"),)
+
+
+@clause(
+    "MLA210",
+    "There is a prefilling flag for every request, or for every live one.",
+    needs=(START_LOC, FLAGS),
+    incident="vllm#32716",
+    example="4 requests of which 3 are live, 2 flags",
+    help="flag the live requests in their order; what is not flagged does not prefill",
+)
+def check_flags(step: StepContext) -> Found:
+    """Check the length of the flags.
+
+    Source: vLLM 0.32.0 v1/worker/gpu/model_runner.py flags live requests only, v1/worker/gpu_model_runner.py all.
+    """
+    flags, live = len(step.is_prefilling), int(np.count_nonzero(step.query_lens))
+    if live <= flags <= len(step.query_lens):
+        return FINE
+    path, wanted = f"{step.batch_name}.is_prefilling", f"{live} to {len(step.query_lens)} flags"
+    return (
+        Breach(path, "flags are not those of the requests", wanted, str(flags), {"num_reqs": len(step.query_lens)}),
+    )

@@ -106,7 +106,7 @@ def check_upper_bounds_lens(step: StepContext) -> Found:
         return (Breach(path, "bound is below the length", f"at least {lens[row]} for request {row}", str(upper[row])),)
     exact = step.device_query_lens == 0
     if step.is_prefilling is not None:
-        exact = exact | step.is_prefilling
+        exact = exact | step.flags
     loose = np.flatnonzero(exact & (upper != lens))
     if not len(loose):
         return FINE

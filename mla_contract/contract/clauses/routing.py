@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
@@ -39,7 +41,10 @@ def check_kernel_rows(step: StepContext) -> Found:
     """Check per-token arrays against the rows of q."""
     total, decode = step.num_tokens, step.num_decode_tokens
     handed, record = step.facts.query_rows, step.metadata
-    allowed = (handed,) if handed is not None else (total, decode)
+    allowed: tuple[Any, ...] = (handed,) if handed is not None else (total, decode)
+    if handed is None and step.start_loc is not None:
+        # A record may leave out the rows that pad the batch: what it describes then ends with the last query.
+        allowed += (int(step.start_loc[-1]), *step.start_loc[step.num_decodes : step.num_decodes + 1].tolist())
     found = []
     for name, extra in _PER_ROW:
         array = getattr(record, name, None)

@@ -78,7 +78,7 @@ def check_slice_axes(step: StepContext) -> Found:
     for path, child in children:
         requests = child.request_slice.stop - child.request_slice.start
         tokens = child.token_slice.stop - child.token_slice.start
-        sizes = {"num_reqs": requests, "num_reqs+1": requests + 1, "num_actual_tokens": tokens}
+        sizes = {"num_reqs": requests, "num_reqs+1": requests + 1, "num_actual_tokens": tokens, "num_flags": requests}
         for name, axis in _axes():
             value = getattr(child.batch, name, None)
             wanted = tokens if axis == "num_padded_tokens" else sizes.get(axis)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
 from mla_contract.contract.clauses.need import CONTEXT_LENS, COUNTS, DECODES, SHARED_SPLIT, SPLIT, START_LOC, Need, fact
-from mla_contract.contract.step.context import StepContext, smallest
+from mla_contract.contract.step.context import StepContext
 
 PADDING_IS_DECODE = Need(
     "a release that counts padding as decodes",
@@ -20,68 +19,54 @@ PADDING_IS_DECODE = Need(
 )
 
 
-_CLASSES = ("decode", "short extend", "long extend", "fresh prefill")
-
-
-def _only_lengths_count(step: StepContext) -> bool:
-    """Return whether every request is live, has context and is not flagged, so that its length gives its class."""
-    return (
-        step.min_context_len > 0
-        and step.min_query_len > 0
-        and step.is_prefilling is None
-        and not step.facts.uniform_decodes
-    )
-
-
-def _kinds(step: StepContext, threshold: int) -> NDArray[np.int8]:
-    """Return the class of each request: 0 decode, 1 short extend, 2 long extend, 3 fresh prefill."""
-    lens, context = step.query_lens, step.context_lens
-    kind: NDArray[np.int8] = (lens > threshold).astype(np.int8)
-    kind += kind
-    if step.is_prefilling is not None:
-        np.maximum(kind, step.is_prefilling, out=kind, casting="unsafe")
-    if step.facts.uniform_decodes:
-        longest = lens[kind == 0].max(initial=0)
-        kind[(kind == 0) & (lens < longest)] = 1
-    kind[context == 0] = 3
-    return kind
+PLAIN_DECODES_LEAD = Need(
+    "a decode threshold that covers verified drafts",
+    lambda step: (
+        step.facts.decode_threshold is not None
+        and step.facts.next_n is not None
+        and step.facts.decode_threshold >= step.facts.next_n
+    ),
+    settled=True,
+)
 
 
 @clause(
     "MLA231",
-    "Requests stand in the order decode, short extend, long extend, fresh prefill; padding stands last.",
-    needs=(
-        CONTEXT_LENS,
-        fact("decode_threshold"),
-    ),
+    "Plain decodes lead: behind a request longer than a decode, none has one token and a context; padding is last.",
+    needs=(CONTEXT_LENS, PLAIN_DECODES_LEAD),
     incident="vllm#47381 vllm#47239",
-    example="q=[1,4,4,4], s=[40,50,60,70], thr=4, uniform",
-    help="sort requests by class before building, not by token count",
+    example="q=[30,1], s=[60,70], thr=1",
+    help="sort decodes to the front before building; builders take all behind the first prefill for prefills",
 )
 def check_order(step: StepContext) -> Found:
-    """Check that the class of requests never falls."""
+    """Check that decodes stand before what is longer than a decode.
+
+    More is not demanded: runners sort longer requests in different orders, and where several groups of layers have
+    thresholds of their own, by the smallest of them.
+
+    Source: vLLM 0.32.0 v1/attention/backends/utils.py, reorder_batch_to_split_decodes_and_prefills;
+        v1/worker/gpu/model_runner.py, sort_batch_req_ids.
+    """
     threshold, lens = step.known.decode_threshold, step.query_lens
-    if _only_lengths_count(step):
-        # Lengths alone are in order where none is long, or where the split has short ones before and long ones behind.
-        if step.max_query_len <= threshold:
-            return FINE
-        decodes = step.num_decodes
-        if decodes is not None and step.max_decode_query_len <= threshold < smallest(lens[decodes:]):
-            return FINE
+    if step.max_query_len <= threshold and step.min_query_len > 0:
+        return FINE
     path = f"{step.batch_name}.query_start_loc_cpu"
-    last = len(lens)
     if step.min_query_len <= 0:
         live = lens > 0
         last = int(np.flatnonzero(live)[-1]) + 1 if live.any() else 0
         if not live[:last].all():
             row = int(np.argmin(live))
             return (Breach(path, "a padding request stands before a live one", "padding last", f"request {row}"),)
-    kind = _kinds(step, threshold)[:last]
-    if not np.count_nonzero(kind[1:] < kind[:-1]):
+    long = lens > threshold
+    if not long.any():
         return FINE
-    row = int(np.argmax(kind[1:] < kind[:-1]))
-    got = f"request {row} is a {_CLASSES[kind[row]]}, request {row + 1} a {_CLASSES[kind[row + 1]]}"
-    return (Breach(path, "requests are out of order", " <= ".join(_CLASSES), got, {"decode_threshold": threshold}),)
+    first = int(long.argmax())
+    late = np.flatnonzero((lens[first:] == 1) & (step.context_lens[first:] > 0))
+    if not len(late):
+        return FINE
+    got = f"request {first} has {lens[first]} tokens, request {first + late[0]} has 1 and a context"
+    axes = {"decode_threshold": threshold}
+    return (Breach(path, "a decode stands behind a prefill", "requests of one token first", got, axes),)
 
 
 @clause(
@@ -126,6 +111,8 @@ def check_decode_tokens(step: StepContext) -> Found:
     decodes, tokens, start_loc = step.num_decodes, step.num_decode_tokens, step.start_loc
     if decodes >= len(start_loc) or int(start_loc[decodes]) == tokens:
         return FINE
+    if not step.num_prefills and tokens == step.num_tokens:
+        return FINE  # all requests are decodes, and so are the tokens that pad the batch
     wanted = f"{start_loc[decodes]}   (query_start_loc_cpu[num_decodes={decodes}])"
     path = f"{step.name}.num_decode_tokens"
     return (Breach(path, "not the tokens of the decode requests", wanted, str(tokens), {"num_decodes": decodes}),)

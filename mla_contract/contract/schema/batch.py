@@ -123,11 +123,11 @@ class CommonBatch(Protocol):
         ...
 
     @property
-    def is_prefilling(self) -> Bool[Tensor, "num_reqs"] | None:
+    def is_prefilling(self) -> Bool[Tensor, "num_flags"] | None:
         """Whether a request still computes its prompt: tells a short extension from a decode.
 
-        Padding: False for a padding request.
-        Source: vLLM 0.33.0 v1/attention/backend.py
+        Padding: False for a padding request, or no flag at all: one runner flags live requests only.
+        Source: vLLM 0.33.0 v1/attention/backend.py; 0.32.0 v1/worker/gpu/model_runner.py
         """
         ...
 

@@ -84,8 +84,8 @@ class FieldContext(Protocol):
         ...
 
     @property
-    def chunk_total_token(self) -> list[int]:
-        """Context tokens of each chunk over all ranks.
+    def chunk_total_token(self) -> list[int] | Host[Shaped[Tensor, "num_chunks"]]:
+        """Context tokens of each chunk over all ranks; an array without context parallelism, whatever its annotation.
 
         Padding: none; padding requests are not prefills.
         Source: vLLM 0.27.1 model_executor/layers/attention/mla_attention.py

@@ -35,7 +35,7 @@ class lazy(Generic[T]):
 
     def __get__(self, instance: Any, owner: type) -> T:
         value = self.compute(instance)
-        # Not by way of __dict__: asking for it would turn an instance's attributes into a dictionary, and slow all reads.
+        # Not by way of __dict__: asking for it turns the attributes into a dictionary, which slows all later reads.
         setattr(instance, self.name, value)
         return value
 
@@ -230,11 +230,17 @@ class StepContext:
         return largest(self.query_lens[: self.num_decodes])
 
     @lazy
+    def flags(self) -> NDArray[Any]:
+        """Which requests compute a prompt, by the flags; requests behind the last flag are padding, and do not."""
+        missing = len(self.query_lens) - len(self.is_prefilling)
+        return np.concatenate([self.is_prefilling, np.zeros(missing, np.bool_)]) if missing > 0 else self.is_prefilling
+
+    @lazy
     def fresh(self) -> NDArray[Any]:
         """Which live requests compute a prompt: without context, or flagged."""
         fresh: NDArray[Any] = self.context_lens == 0
         if self.is_prefilling is not None:
-            fresh |= self.is_prefilling
+            fresh |= self.flags
         if self.min_query_len <= 0:
             fresh &= self.upper_lens > 0
         return fresh

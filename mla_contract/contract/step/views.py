@@ -155,7 +155,7 @@ def _field_shape(record: Any) -> ContextView:
     chunks = []
     for index, row in enumerate(rows):
         view = ChunkView(f"seq_lens[{index}]", 0, row)
-        view.total, view.local_total = record.chunk_total_token[index], record.seq_tot[index]
+        view.total, view.local_total = int(record.chunk_total_token[index]), record.seq_tot[index]
         view.max_len, view.padded_local = record.max_seq_lens[index], None if padded is None else padded[index]
         view.cu_seq_lens, view.starts = record.cu_seq_lens[index], record.starts[index]
         view.token_to_seq = record.token_to_seq[index]

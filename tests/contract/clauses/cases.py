@@ -311,14 +311,18 @@ LONG = {"queries": (1, 1, 8), "lens": (5, 6, 16), "decodes": 2}
 
 CASES: dict[str, Case] = {
     "MLA201": Case(_kind("dense"), poke("batch.query_start_loc_cpu", 1, 5)),
-    "MLA202": Case(_kind("dense"), put("batch.num_actual_tokens", 17)),
+    "MLA202": Case(_kind("dense"), put("batch.num_actual_tokens", 15)),
     "MLA203": Case(_padded, put("batch.query_start_loc_cpu", ints([0, 2, 4, 12, 20]))),
     "MLA204": Case(_kind("dense"), poke("batch.seq_lens_cpu_upper_bound", 2, 4)),
     "MLA205": Case(_kind("dense"), put("batch.max_query_len", 4)),
-    "MLA206": Case(_kind("dense"), put("batch.max_seq_len", 8192)),
+    "MLA206": Case(lambda: with_facts(subject("dense"), next_n=1), put("batch.max_seq_len", 8192)),
     "MLA207": Case(_kind("dense"), put("batch.block_table_tensor", lambda old: old[:, :2])),
     "MLA208": Case(_kind("dense"), put("batch.slot_mapping", lambda old: old[:-1])),
     "MLA209": Case(_kind("dense"), put("batch.seq_lens_cpu_upper_bound", None)),
+    "MLA210": Case(
+        lambda: subject("dense", prefilling=(False, False, True, True, True)),
+        put("batch.is_prefilling", lambda old: old[:3]),
+    ),
     "MLA211": Case(_kind("dense"), poke("batch.query_start_loc", 1, 1)),
     "MLA212": Case(_padded, poke("batch.seq_lens", 3, 7)),
     "MLA213": Case(_kind("dense"), poke("batch.seq_lens", 0, 13)),
@@ -332,10 +336,8 @@ CASES: dict[str, Case] = {
     "MLA225": Case(_kind("dense"), poke("batch.slot_mapping", 0, 399)),
     "MLA226": Case(_kind("dense"), fact(row_stride=2**30)),
     "MLA231": Case(
-        lambda: subject(
-            "dense", replace(PLAIN, decode_threshold=4, uniform_decodes=True), (4, 4, 4, 1), (50, 60, 70, 40), 3
-        ),
-        lambda of: subject("dense", of.facts, (1, 4, 4, 4), (40, 50, 60, 70), 1),
+        lambda: subject("dense", replace(PLAIN, decode_threshold=1, next_n=1), (1, 1, 5, 3), (40, 30, 60, 9), 2),
+        lambda of: subject("dense", of.facts, (1, 5, 1, 3), (40, 60, 30, 9), 1),
     ),
     "MLA232": Case(_kind("sparse"), put("metadata.num_prefills", 0)),
     "MLA233": Case(_kind("sparse"), put("metadata.num_decode_tokens", 5)),

@@ -249,7 +249,7 @@ INCIDENTS: tuple[Incident, ...] = (
     _twin(3, "vllm#44492", ("MLA209",), lambda: _dense((1, 5), (9, 5), 1), put("batch.seq_lens_cpu_upper_bound", None)),
     Incident(6, "vllm#55757", ("MLA249",), lambda: _dense_choice(True), lambda: _dense_choice(False)),
     _case(7, "vllm#52512", "MLA249"),
-    _case(9, "vllm#47381", "MLA231", "MLA237"),
+    _case(9, "vllm#47381", "MLA237"),
     Incident(
         10,
         "vllm#29644",
@@ -322,7 +322,7 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(50, "vllm#48642", ("MLA251",), lambda: _per_token_rows(1), lambda: _per_token_rows(65)),
     Incident(52, "vllm#21691", ("MLA332",), lambda: _splits(5), lambda: _splits(4)),
     Incident(53, "ATOM#1595", ("MLA251",), lambda: _paged_rows(4), lambda: _paged_rows(3)),
-    _twin(55, "vllm#43991", ("MLA206",), lambda: _dense((1,), (10,), 1), put("batch.max_seq_len", 8192)),
+    _twin(55, "vllm#43991", ("MLA206",), lambda: _dense((1,), (10,), 1, next_n=1), put("batch.max_seq_len", 8192)),
     _case(58, "vllm#32175", "MLA346"),
     _twin(
         59,
