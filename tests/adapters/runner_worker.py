@@ -130,4 +130,4 @@ if __name__ == "__main__":
     import torch
 
     torch.set_num_threads(1)
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3:] == ["planted"]))
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if sys.argv[3:] else 0)
