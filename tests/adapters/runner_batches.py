@@ -81,8 +81,8 @@ class _InputBatch:
     def swap_states(self, one: int, other: int) -> None:
         """Swap two rows."""
         pair = [one, other]
-        for rows in (self.rows, self.req_ids):
-            rows[one], rows[other] = rows[other], rows[one]  # type: ignore[index]
+        self.rows[one], self.rows[other] = self.rows[other], self.rows[one]
+        self.req_ids[one], self.req_ids[other] = self.req_ids[other], self.req_ids[one]
         for array in (self.num_computed_tokens_cpu, self.num_prompt_tokens):
             array[pair] = array[pair[::-1]]
 
@@ -111,7 +111,7 @@ def older_order(requests: list[Request], threshold: int) -> list[Request]:
     from vllm.v1.attention.backends.utils import reorder_batch_to_split_decodes_and_prefills
 
     held = _InputBatch(requests)
-    reorder_batch_to_split_decodes_and_prefills(held, held, threshold)  # type: ignore[arg-type]
+    reorder_batch_to_split_decodes_and_prefills(held, held, threshold)
     return held.rows
 
 

@@ -52,9 +52,8 @@ def _over_ranks(shape: BatchShape, split: Split, rule: DecodeRule) -> np.ndarray
 
 def _global_lens(shape: BatchShape, split: Split, plan: DecodePlan) -> list[int]:
     """Return a length for each row: the sequence's of a request, or the keys of a token."""
-    if not plan.flattened:
-        return shape.seq_lens[: split.num_decodes].tolist()
-    return map_tokens(shape).visible[: split.num_decode_tokens].tolist()
+    lens = map_tokens(shape).visible[: split.num_decode_tokens] if plan.flattened else shape.seq_lens
+    return [int(length) for length in (lens if plan.flattened else lens[: split.num_decodes])]
 
 
 def test_native_global_lengths_are_one_for_each_request() -> None:
