@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from mla_contract.adapters.batch import BatchShape
+from mla_contract.adapters.context_parallel import ContextParallel
+from mla_contract.adapters.decode import DecodeRule, expand_decodes
 from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.plan import PlanConfig, plan_batch
+from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
 from mla_contract.adapters.split import SplitRule, split_batch
 from mla_contract.backends.cuda_sparse.builder import CudaSparseBuilder
 from mla_contract.backends.rocm_sparse.builder import RocmSparseBuilder
 from mla_contract.backends.sparse.config import SparseConfig
+from tests.adapters.engine_decodes import EngineDecodes, decode_differences
 from tests.adapters.runner_batches import RunnerBatch, draw_batch, interleaved
 from tests.backends.sparse.steps import SMALL
 
@@ -30,7 +33,7 @@ class Comparison:
 
     Attributes:
         split: The engine's division.
-        planted: By how much our threshold is wrong.
+        planted: By how much our thresholds and decode lengths are wrong.
         seen: What the batches had, by name.
         faults: What was refused or differs.
     """
@@ -41,6 +44,7 @@ class Comparison:
         self.split, self.planted = split_decodes_and_prefills, planted
         self.seen: Counter[str] = Counter()
         self.faults: list[str] = []
+        self.decodes = {next_n: EngineDecodes(next_n) for next_n in THRESHOLDS}
         configs = {next_n: _config(next_n) for next_n in THRESHOLDS}
         self.builders = {
             next_n: [CudaSparseBuilder(config), RocmSparseBuilder(config)] for next_n, config in configs.items()
@@ -59,7 +63,7 @@ class Comparison:
             for uniform in (False, True):
                 for shorts in (True, False):
                     self._compare_split(shape, of, SplitRule(threshold, uniform, shorts, RELEASE), name)
-                plan_batch(shape, _plan(threshold, uniform))
+                self._compare_rows(plan_batch(shape, _plan(threshold, uniform)), common, threshold, name)
             for builder in self.builders[threshold]:
                 record, indexer = builder.build_pair(common)
                 self._compare_record(record, indexer, common, threshold, name)
@@ -79,6 +83,23 @@ class Comparison:
         self.seen["both kinds"] += ours.num_decodes > 0 and ours.num_prefills > 0
         if tuple(ours) != tuple(theirs):
             self.faults.append(f"{name}: split {theirs}, ours {tuple(ours)}")
+
+    def _compare_rows(self, plan: BatchPlan, common: Any, threshold: int, name: str) -> None:
+        """Compare the decode rows: requests in a uniform split, else tokens; two ranks share the lengths over all."""
+        if plan.decode is None:
+            return
+        count, native = plan.split.num_decodes, not plan.decode.flattened
+        shape, rule = plan.shape, DecodeRule(not native, threshold, 1, ContextParallel(2))
+        over_ranks = expand_decodes(shape, plan.tokens, plan.split, rule)
+        assert over_ranks is not None
+        lens = plan.decode.seq_lens + self.planted
+        ours = plan.decode._replace(seq_lens=lens, global_seq_lens=over_ranks.global_seq_lens)
+        offsets, lens = common.query_start_loc_cpu[: count + 1], common.seq_lens[:count]
+        engine = self.decodes[threshold]
+        theirs = engine.rows(offsets, lens, plan.split.num_decode_tokens, native=native)
+        self.seen["rows of requests" if native else "rows of tokens"] += 1
+        for field in decode_differences(ours, theirs):
+            self.faults.append(f"{name}: decode {field}, native={native}")
 
     def _compare_record(self, record: Any, indexer: Any, common: Any, threshold: int, name: str) -> None:
         """Compare what the builders made of the batch."""
