@@ -49,3 +49,24 @@ def test_builder_refuses_a_live_request_without_a_flag(builder: Builder) -> None
     """Missing flags are those of padding; fewer than there are live requests say nothing."""
     with pytest.raises(InvalidBatch, match="is_prefilling"):
         builder(CONFIG).build(replace(by_length, is_prefilling=torch.tensor([False, False])))
+
+
+@BUILDERS
+def test_builder_keeps_the_bound_on_decode_queries_where_everything_decodes(builder: Builder) -> None:
+    """A graph is captured with one token a request and a promise of two; beside prefills, the decodes tell."""
+    captured = replace(step_batch((1, 1), (31, 40), CONFIG), max_query_len=2)
+    assert builder(CONFIG).build(captured).decode_max_query_len == 2
+    assert builder(CONFIG).build(by_length).decode_max_query_len == 2
+    assert builder(CONFIG).build(step_batch((1, 9), (31, 40), CONFIG)).decode_max_query_len == 1
+
+
+@BUILDERS
+@pytest.mark.parametrize("more", [1, 9])
+def test_builder_takes_a_block_table_wider_than_the_longest_sequence(builder: Builder, more: int) -> None:
+    """A full step of two-token decodes: the engine's tables are wider than the longest sequence by some columns."""
+    config = replace(CONFIG, max_num_batched_tokens=32, max_model_len=16 * 15)
+    of = step_batch((2,) * 16, (16 * 15,) * 16, config)
+    wide = torch.nn.functional.pad(of.block_table_tensor, (0, more))
+    decode = builder(config).build_pair(replace(of, block_table_tensor=wide))[1].decode
+    assert decode is not None
+    assert decode.block_table[:, :15].tolist() == of.block_table_tensor.repeat_interleave(2, 0).tolist()
