@@ -33,9 +33,11 @@ class BatchShape(NamedTuple):
         seq_lens: [num_reqs] int32, cached and new tokens; may be an upper bound on decodes; 0 on a padding request.
         context_lens: [num_reqs] int32, cached tokens: ``seq_lens - query_lens``.
         query_start_loc: [num_reqs+1] int32, prefix sum of ``query_lens``.
-        num_actual_tokens: Tokens of the batch; more than the sum of ``query_lens`` when tokens are padded.
+        num_actual_tokens: Tokens of the batch; more than the sum of ``query_lens`` when tokens are padded, as graph
+            replay does: the tokens behind the last offset belong to no request.
         max_query_len: Longest query, in tokens; an upper bound when the caller says so.
-        is_prefilling: [num_reqs] bool, whether a request still computes its prompt; None when unknown.
+        is_prefilling: [num_reqs] bool, whether a request still computes its prompt; None when unknown. A caller may
+            leave out trailing padding requests, which compute none.
         split_query_lens: [num_reqs] int32, lengths by which the split judges rows; None takes ``query_lens``.
         block_table: [num_reqs, max_blocks] ints, physical blocks; None where slots are not planned.
     """
@@ -124,18 +126,25 @@ class BatchShape(NamedTuple):
             query_start_loc=start_loc,
             num_actual_tokens=_token_count(num_actual_tokens, int(start_loc[-1])),
             max_query_len=_longest(max_query_len, lens if judged is None else judged),
-            is_prefilling=None if is_prefilling is None else _flags(is_prefilling, len(lens)),
+            is_prefilling=None if is_prefilling is None else _flags(is_prefilling, lens),
             split_query_lens=judged,
             block_table=None if block_table is None else _table(block_table, len(lens)),
         )
 
 
-def _flags(values: Any, num_reqs: int) -> BoolArray:
-    """Return a copy of one flag for each request, read-only."""
-    array = np.array(values) if num_reqs else np.array(values, dtype=np.bool_)
+def _flags(values: Any, lens: Int32Array) -> BoolArray:
+    """Return a copy of one flag for each request, read-only; False where trailing padding requests have none.
+
+    Source: vLLM 0.32.0 v1/worker/gpu/model_states/default.py gives flags of live requests to a padded batch.
+    """
+    array, num_reqs = np.array(values), len(lens)
+    if array.shape == (0,):
+        array = array.astype(np.bool_)
+    if array.ndim == 1 and array.dtype == np.bool_ and len(array) < num_reqs and not lens[len(array) :].any():
+        array = np.concatenate([array, np.zeros(num_reqs - len(array), dtype=np.bool_)])
     if array.shape != (num_reqs,) or array.dtype != np.bool_:
         facts = {"expected": f"bool, shape ({num_reqs},)", "got": f"{array.dtype}, shape {array.shape}"}
-        raise InvalidBatch("is_prefilling", facts)
+        raise InvalidBatch("is_prefilling", facts, help="only trailing padding requests may have no flag")
     array.setflags(write=False)
     return array
 

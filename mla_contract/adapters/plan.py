@@ -19,7 +19,7 @@ from mla_contract.adapters.fault import SettingFault, int_faults, type_faults, v
 from mla_contract.adapters.indexer_chunks import LOGIT_BYTES, IndexerPlan, IndexerRule
 from mla_contract.adapters.indexer_plan import plan_indexer_chunks
 from mla_contract.adapters.release import NEWEST
-from mla_contract.adapters.split import Split, SplitRule, split_batch, validate_order
+from mla_contract.adapters.split import Split, SplitRule, split_batch
 from mla_contract.adapters.tokens import TokenMap, map_tokens, sparse_start_loc, token_slots
 
 
@@ -41,7 +41,6 @@ class PlanConfig:
         next_n: Longest decode query, in tokens; None takes ``decode_threshold``.
         compress_ratio: Tokens of an indexer state; also of decode lengths.
         parallel: The sharing of the cache between ranks.
-        check_order: Whether a batch in the wrong order is an error.
         release: The vLLM release whose behaviour is wanted; for one that is not known, that of the nearest.
 
     Raises:
@@ -63,7 +62,6 @@ class PlanConfig:
     next_n: int | None = None
     compress_ratio: int = 1
     parallel: ContextParallel = field(default_factory=ContextParallel)
-    check_order: bool = True
     release: str | None = NEWEST
 
     def __post_init__(self) -> None:
@@ -144,13 +142,11 @@ def plan_batch(shape: BatchShape, config: PlanConfig) -> BatchPlan:
         The plan; no array of it can be written.
 
     Raises:
-        InvalidBatch: The order is wrong, or a part cannot be planned within its bounds; names the row.
+        InvalidBatch: A part cannot be planned within its bounds; names the row.
 
     Sync: none.
     Source: vLLM 0.32.0; each part names its function.
     """
-    if config.check_order:
-        validate_order(shape, config.split_rule)
     split = split_batch(shape, config.split_rule)
     tokens = map_tokens(shape)
     topk, table, indexer = config.topk_tokens, shape.block_table, config.indexer_rule

@@ -18,7 +18,7 @@ from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
 from mla_contract.adapters.release import NEWEST
 from mla_contract.contract.clauses.clause import Level
-from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
+from mla_contract.contract.schema.declaration import BackendDeclaration
 from mla_contract.contract.step.facts import Facts
 from mla_contract.contract.step.trace import BuildTrace, addresses_of
 from mla_contract.contract.violation import Violation
@@ -134,7 +134,6 @@ def plan_config(target: ConformanceTarget) -> PlanConfig:
         flatten_decodes=True,
         compress_ratio=facts.compress_ratio,
         parallel=ContextParallel(facts.dcp_size, facts.dcp_rank, facts.dcp_interleave),
-        check_order=target.declaration.routing is Routing.SHARED_SPLIT,
         release=target.expectations.release,
     )
 

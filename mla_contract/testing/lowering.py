@@ -8,9 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mla_contract.adapters.arrays import prefix_sum
 from mla_contract.adapters.context_parallel import local_lens
 from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
 from mla_contract.adapters.release import behaviour_of
@@ -79,19 +77,19 @@ class Setup:
         )
 
 
-def common_batch(shape: BatchShape, plan: BatchPlan, padding_query: int = 0) -> records.PlainBatch:
+def common_batch(shape: BatchShape, plan: BatchPlan, *, live_flags: bool = False) -> records.PlainBatch:
     """Return the common batch of a plan, with its slots derived from its block table.
 
     Args:
         shape: The batch, with a block table.
         plan: Its plan.
-        padding_query: Tokens that the offsets give to each padding request, as in a uniformly padded batch; the plan
-            counts them as padding tokens.
+        live_flags: Whether trailing padding requests have no flag, as the newer runner leaves them.
 
     Sync: none.
     """
-    queries = np.where(shape.query_lens == 0, padding_query, shape.query_lens)
-    start_loc = tensor(prefix_sum(queries))
+    start_loc, flags = tensor(shape.query_start_loc), shape.is_prefilling
+    if live_flags and flags is not None:
+        flags = flags[: len(np.trim_zeros(shape.query_lens, "b"))]
     return records.PlainBatch(
         query_start_loc=start_loc.clone(),
         query_start_loc_cpu=start_loc,
@@ -103,7 +101,7 @@ def common_batch(shape: BatchShape, plan: BatchPlan, padding_query: int = 0) -> 
         block_table_tensor=tensor(shape.block_table),
         slot_mapping=tensor(plan.slot_mapping, "int64"),
         positions=tensor(plan.tokens.positions, "int64"),
-        is_prefilling=None if shape.is_prefilling is None else tensor(shape.is_prefilling, "bool"),
+        is_prefilling=None if flags is None else tensor(flags, "bool"),
         seq_lens_cpu_upper_bound=tensor(shape.seq_lens),
     )
 
@@ -129,10 +127,10 @@ def lower(batch: records.PlainBatch, plan: BatchPlan, setup: Setup) -> Any:
     return records.PlainAiter(**sparse, **_paged(plan, setup))
 
 
-def build(shape: BatchShape, setup: Setup, padding_query: int = 0) -> tuple[records.PlainBatch, Any]:
-    """Plan a batch and return it with its metadata; ``padding_query`` is as for ``common_batch``."""
+def build(shape: BatchShape, setup: Setup, *, live_flags: bool = False) -> tuple[records.PlainBatch, Any]:
+    """Plan a batch and return it with its metadata; ``live_flags`` is as for ``common_batch``."""
     plan = plan_batch(shape, setup.config)
-    batch = common_batch(shape, plan, padding_query)
+    batch = common_batch(shape, plan, live_flags=live_flags)
     if setup.all_decodes:
         plan = plan._replace(split=Split(shape.num_reqs, 0, shape.num_actual_tokens, 0))
     return batch, lower(batch, plan, setup)
@@ -161,19 +159,13 @@ def _sparse_fields(batch: records.PlainBatch, plan: BatchPlan, setup: Setup) -> 
         "prefill": record,
         "decode": None,
         "block_table": batch.block_table_tensor,
-        "req_id_per_token": tensor(_owners(batch, plan)),
+        "req_id_per_token": tensor(plan.tokens.requests),
         "seq_lens": batch.seq_lens,
         "block_size": setup.config.block_size,
         "topk_tokens": setup.config.topk_tokens or 0,
         "decode_max_query_len": int(own.max(initial=0)),
         "prefill_max_seq_len": longest,
     }
-
-
-def _owners(batch: records.PlainBatch, plan: BatchPlan) -> NDArray[Any]:
-    """Return the request of each token; behind the offsets, as the plan pads."""
-    owned = np.repeat(np.arange(batch.num_reqs), np.diff(batch.query_start_loc_cpu.numpy()))
-    return np.concatenate([owned, plan.tokens.requests[len(owned) :]])
 
 
 def _paged(plan: BatchPlan, setup: Setup) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def _token_fields(metadata: Any, plan: BatchPlan, name: str) -> list[Violation]:
     tokens = plan.tokens
     wanted = {"req_id_per_token": ("MLA253", tokens.requests), "slot_mapping": ("MLA225", plan.slot_mapping)}
     topk = getattr(metadata, "topk_tokens", None)
-    if topk is not None and tokens.num_live == len(tokens.visible):
+    if topk is not None:
         sums = np.concatenate([[0], np.cumsum(np.minimum(tokens.visible, topk))])
         wanted["paged_kv_indptr"] = ("MLA383", sums.astype(np.int32))
     found = []

@@ -1,12 +1,13 @@
 """Random legal batches and configurations from a seed, for bulk runs; ``strategies`` draws the same for Hypothesis.
 
-A batch is legal when its rows stand in the order decode, short extend, long extend, fresh prefill, padding.
+A batch is legal when a runner makes it; ``Runner`` says how its rows are ordered, and how graph replay pads it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from math import lcm
 from typing import Any, NamedTuple
 
@@ -23,6 +24,21 @@ OLD_CONTEXT = "0.27"
 """The last release whose chunked context is parallel lists."""
 
 
+class Runner(StrEnum):
+    """Whose order and padding a drawn batch has.
+
+    Source: vLLM 0.32.0 v1/attention/backends/utils.py, reorder_batch_to_split_decodes_and_prefills, and
+        v1/worker/gpu_model_runner.py; v1/worker/gpu/model_runner.py, sort_batch_req_ids and prepare_inputs.
+    """
+
+    CLASSES = "classes"
+    """Decode, short extend, long extend, fresh prompt; padding requests without padding tokens. No runner pads so."""
+    OLDER = "older"
+    """Rows by those classes; a padded batch repeats the last offset, and its tokens are raised with its requests."""
+    NEWER = "newer"
+    """Rows with drafts, then those of the full decode length, then by length; padded alike, live requests flagged."""
+
+
 class Row(NamedTuple):
     """One request: new tokens, cached tokens, and whether it still computes its prompt."""
 
@@ -36,15 +52,15 @@ PADDING = Row(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A legal batch and the builder's configuration; ``padding_query`` is as for ``common_batch``."""
+    """A legal batch and the builder's configuration; ``live_flags`` is as for ``common_batch``."""
 
     shape: BatchShape
     setup: Setup
-    padding_query: int = 0
+    live_flags: bool = False
 
     def build(self) -> tuple[Any, Any]:
         """Return the common batch and its metadata."""
-        return build(self.shape, self.setup, self.padding_query)
+        return build(self.shape, self.setup, live_flags=self.live_flags)
 
 
 class Chooser:
@@ -62,12 +78,13 @@ class Chooser:
         return options[int(self._rng.integers(0, len(options)))]
 
 
-def draw_legal(chooser: Chooser, kind: LoweredKind | None = None) -> Draw:
+def draw_legal(chooser: Chooser, kind: LoweredKind | None = None, *, runner: Runner = Runner.CLASSES) -> Draw:
     """Return a legal batch of up to 14 requests, and a configuration under which it can be planned.
 
     Args:
         chooser: Where the numbers come from.
         kind: The record; drawn when it is None.
+        runner: Whose order and padding the batch has.
 
     Sync: none.
     """
@@ -76,19 +93,31 @@ def draw_legal(chooser: Chooser, kind: LoweredKind | None = None) -> Draw:
     uniform = threshold > 1 and chooser.one([False, True])
     shorts = chooser.one([True, True, False])
     rows = draw_rows(chooser, threshold, uniform=uniform, shorts_decode=shorts)
+    num_tokens = None
+    if runner is not Runner.CLASSES:
+        rows = [row for row in rows if row is not PADDING]
+        if runner is Runner.NEWER:
+            rows.sort(key=lambda row: (row.prefilling or row.query == 1, row.query != threshold, row.query))
+        rows, num_tokens = replay_padded(chooser, rows)
     setup = _setup(chooser, kind, rows, (threshold, uniform, shorts))
-    padding_query = _uniform_padding(chooser, rows, threshold)
-    return Draw(shape_of(rows, setup.config, padding_query), setup, padding_query)
+    return Draw(shape_of(rows, setup.config, num_tokens), setup, runner is Runner.NEWER)
 
 
-def _uniform_padding(chooser: Chooser, rows: Sequence[Row], threshold: int) -> int:
-    """Return the tokens of each padding request: those of the decodes where there is nothing else, or none.
+def replay_padded(chooser: Chooser, rows: Sequence[Row]) -> tuple[list[Row], int | None]:
+    """Return the rows of a batch as graph replay pads them, and its tokens; every other batch is left alone.
 
-    Source: vLLM 0.32.0 v1/worker/gpu_model_runner.py pads a batch of equal decodes to such a batch for graph replay.
+    Requests and tokens are both raised: in a batch of equal queries to a larger number of such queries, in a mixed one
+    to a number of tokens and, at most, as many requests.
     """
-    queries = {row.query for row in rows if row is not PADDING}
-    plain = len(queries) == 1 and max(queries) <= threshold and not any(row.prefilling for row in rows)
-    return queries.pop() if plain and PADDING in rows and chooser.one([True, False]) else 0
+    live = sum(row.query for row in rows)
+    if chooser.one([False, True]):
+        return list(rows), None
+    lens = {row.query for row in rows}
+    if len(lens) == 1:
+        more = chooser.number(1, 4)
+        return [*rows, *[PADDING] * more], live + more * lens.pop()
+    tokens = chooser.number(1, 9)
+    return [*rows, *[PADDING] * min(tokens, chooser.number(1, 4))], live + tokens
 
 
 def draw_rows(chooser: Chooser, threshold: int, *, uniform: bool = False, shorts_decode: bool = True) -> list[Row]:
@@ -120,20 +149,13 @@ def draw_rows(chooser: Chooser, threshold: int, *, uniform: bool = False, shorts
     return [*live, *[PADDING] * chooser.one([0, 0, 0, 1, 2])]
 
 
-def shape_of(rows: Sequence[Row], config: PlanConfig, padding_query: int = 0) -> BatchShape:
-    """Return the planner's batch of the rows, with derived blocks; the split sees ``padding_query`` in padding rows."""
+def shape_of(rows: Sequence[Row], config: PlanConfig, num_tokens: int | None = None) -> BatchShape:
+    """Return the planner's batch of the rows, with derived blocks; ``num_tokens`` where tokens are padded."""
     seq_lens = [row.query + row.context for row in rows]
     flags = None if config.treat_short_extends_as_decodes else [row.prefilling for row in rows]
     table = derived_block_table(seq_lens, config.block_size, config.parallel.size)
-    queries = [row.query for row in rows]
-    seen = [query or padding_query for query in queries]
     return BatchShape.of(
-        queries,
-        seq_lens,
-        num_actual_tokens=sum(seen),
-        is_prefilling=flags,
-        split_query_lens=seen if padding_query else None,
-        block_table=table,
+        [row.query for row in rows], seq_lens, num_actual_tokens=num_tokens, is_prefilling=flags, block_table=table
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mla_contract.contract.step.context import StepContext
 from mla_contract.testing.lowering import LoweredKind
-from mla_contract.testing.random_batches import Chooser, Draw, draw_legal, draw_rows
+from mla_contract.testing.random_batches import Chooser, Draw, Runner, draw_legal, draw_rows
 
 
 class DrawnChooser(Chooser):
@@ -28,9 +28,10 @@ class DrawnChooser(Chooser):
 
 
 @st.composite
-def legal_draws(draw: st.DrawFn, kind: LoweredKind | None = None) -> Draw:
+def legal_draws(draw: st.DrawFn, kind: LoweredKind | None = None, runner: Runner | None = None) -> Draw:
     """Draw a legal batch with a configuration: any kind of record, sharing, compression, padding, either context."""
-    return draw_legal(DrawnChooser(draw), kind)
+    chooser = DrawnChooser(draw)
+    return draw_legal(chooser, kind, runner=runner or chooser.one((Runner.OLDER, Runner.NEWER)))
 
 
 @st.composite

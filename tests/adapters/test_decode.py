@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel, local_lens
 from mla_contract.adapters.decode import DecodePlan, DecodeRule, expand_decodes
 from mla_contract.adapters.fault import InvalidBatch, InvalidConfig
-from mla_contract.adapters.split import SplitRule, split_batch
+from mla_contract.adapters.split import Split, SplitRule, split_batch
 from mla_contract.adapters.tokens import map_tokens
 from tests.adapters.scenarios import DECODE_LENS
 from tests.adapters.strategies import ordered_batches
@@ -41,6 +43,28 @@ def test_flattened_decode_with_padding_request_and_tokens_gives_zeros() -> None:
     assert plan.row_requests.tolist() == [0, 0, 0, 1, 2, 2, 2, 2, -1, -1]
 
 
+def _over_ranks(shape: BatchShape, split: Split, rule: DecodeRule) -> np.ndarray[Any, Any]:
+    """Return the rows' lengths with nothing shared."""
+    plan = expand_decodes(shape, map_tokens(shape), split, DecodeRule(rule.flatten, rule.next_n, rule.compress_ratio))
+    assert plan is not None
+    return plan.seq_lens
+
+
+def _global_lens(shape: BatchShape, split: Split, plan: DecodePlan) -> list[int]:
+    """Return a length for each row: the sequence's of a request, or the keys of a token."""
+    lens = map_tokens(shape).visible[: split.num_decode_tokens] if plan.flattened else shape.seq_lens
+    return [int(length) for length in (lens if plan.flattened else lens[: split.num_decodes])]
+
+
+def test_native_global_lengths_are_one_for_each_request() -> None:
+    """Two tokens at 5 and 6 keys over four ranks: the request has 6; flattened, each token has its own."""
+    shape, sharing = BatchShape.of([2], [6]), ContextParallel(4)
+    native = expand(shape, DecodeRule(next_n=2, parallel=sharing)).global_seq_lens
+    flat = expand(shape, DecodeRule(flatten=True, parallel=sharing)).global_seq_lens
+    assert native is not None and flat is not None
+    assert (native.tolist(), flat.tolist()) == ([6], [5, 6])
+
+
 @given(ordered_batches(), st.booleans(), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]))
 def test_decode_rows_keep_their_bounds(shape: BatchShape, flatten: bool, ratio: int, size: int) -> None:
     """Lengths lie in 1 to s on live cells and are 0 on padding; query tokens sum to the live ones (D1 to D5)."""
@@ -53,7 +77,11 @@ def test_decode_rows_keep_their_bounds(shape: BatchShape, flatten: bool, ratio: 
     lens = shape.query_lens[: split.num_decodes]
     assert plan.num_rows == len(plan.seq_lens) == (split.num_decode_tokens if flatten else split.num_decodes)
     assert plan.decode_lens.sum() == lens.sum() <= split.num_decode_tokens
-    states = plan.seq_lens if plan.global_seq_lens is None else plan.global_seq_lens // ratio
+    states = plan.seq_lens
+    if size > 1:
+        states = _over_ranks(shape, split, rule)
+        assert plan.global_seq_lens is not None
+        assert plan.global_seq_lens.tolist() == _global_lens(shape, split, plan)
     expected = [
         (context + number + 1) // ratio
         for query, context in zip(lens, shape.context_lens, strict=False)
@@ -74,9 +102,10 @@ def test_decode_is_localised_after_the_expansion(rows: list[tuple[int, int]], fl
     """Each token's own length is shared out, and over ranks they sum to it (D7)."""
     shape = BatchShape.of([query for query, _ in rows], [query + context for query, context in rows])
     plans = [expand(shape, DecodeRule(flatten, 4, 1, ContextParallel(4, rank, 2))) for rank in range(4)]
-    total = plans[0].global_seq_lens
-    assert total is not None
+    total = expand(shape, DecodeRule(flatten, 4)).seq_lens
     assert (np.sum([plan.seq_lens for plan in plans], axis=0) == total).all()
+    assert plans[0].global_seq_lens is not None
+    assert plans[0].global_seq_lens.tolist() == (total if flatten else shape.seq_lens).tolist()
     assert (plans[1].seq_lens == local_lens(total, ContextParallel(4, 1, 2))).all()
     assert total.max() == shape.seq_lens.max()
 

@@ -15,7 +15,6 @@ from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_fields import FieldContextPlan
 from mla_contract.adapters.context_packed import PackedContextPlan
 from mla_contract.adapters.context_parallel import ContextParallel
-from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
 from tests.adapters.scenarios import BATCHES
 from tests.adapters.strategies import ordered_batches
@@ -50,10 +49,10 @@ def test_plan_of_a_legal_batch_is_complete_and_read_only(shape: BatchShape) -> N
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_plan_of_a_scenario_counts_every_token(name: str) -> None:
-    """Each batch of vLLM's own tests can be planned, if its order allows; its parts sum to the whole."""
+    """Each batch of vLLM's own tests can be planned; its parts sum to the whole."""
     query_lens, seq_lens = BATCHES[name]
     shape = BatchShape.of(query_lens, seq_lens)
-    plan = plan_batch(shape, PlanConfig(block_size=16, workspace_rows=4096, check_order=False, flatten_decodes=True))
+    plan = plan_batch(shape, PlanConfig(block_size=16, workspace_rows=4096, flatten_decodes=True))
     assert plan.split.num_decode_tokens + plan.split.num_prefill_tokens == sum(query_lens)
     assert len(plan.tokens.requests) == sum(query_lens)
 
@@ -70,14 +69,40 @@ def test_plan_of_a_batch_cannot_be_changed() -> None:
         plan.tokens.positions[0] = 1
 
 
-def test_plan_in_the_wrong_order_is_refused_unless_told_otherwise() -> None:
-    """The order is checked by default."""
-    shape = BatchShape.of([5, 1], [9, 9])
-    with pytest.raises(InvalidBatch, match="order"):
-        plan_batch(shape, CONFIG)
-    unchecked = PlanConfig(block_size=16, check_order=False)
-    assert plan_batch(shape, unchecked).split.num_prefills == 2
-    assert plan_batch(BatchShape.of([1, 5], [9, 9]), CONFIG).split.num_prefills == 1
+def test_plan_of_any_order_divides_at_the_first_prefill() -> None:
+    """A row that could decode prefills behind a prefill, as vLLM divides; in front of it, it decodes."""
+    assert plan_batch(BatchShape.of([5, 1], [9, 9]), CONFIG).split == (0, 2, 0, 6)
+    assert plan_batch(BatchShape.of([1, 5], [9, 9]), CONFIG).split == (1, 1, 1, 5)
+
+
+def test_plan_of_a_fresh_prompt_before_a_chunk_has_the_context_of_the_chunk() -> None:
+    """Prompts stand by their length: 20 tokens without context, then 30 with it; the order of classes is another."""
+    plan = plan_batch(BatchShape.of([1, 20, 30], [9, 20, 130]), CONFIG)
+    assert plan.split == (1, 2, 1, 50)
+    assert isinstance(plan.context, PackedContextPlan)
+    assert [chunk.seq_lens.tolist() for chunk in plan.context.chunks] == [[100]]
+    assert plan.context.chunks[0].request_slice == slice(1, 2)
+
+
+def test_plan_of_a_batch_padded_for_replay_counts_its_tokens_as_decodes() -> None:
+    """Three live decodes in a graph of four: the last offset repeats, the token is nobody's, and nothing prefills."""
+    shape = BatchShape.from_start_loc([0, 1, 2, 3, 3], [7, 8, 9, 0], num_actual_tokens=4)
+    plan = plan_batch(shape, CONFIG)
+    assert plan.split == (4, 0, 4, 0)
+    assert plan.tokens.requests.tolist() == [0, 1, 2, 0]
+    assert plan.decode is not None and plan.sparse_start_loc is not None
+    assert plan.decode.seq_lens.tolist() == [7, 8, 9, 0]
+    assert plan.sparse_start_loc.tolist() == [0, 7, 15, 24, 24]
+    assert plan_batch(BatchShape.of([1, 1, 1], [7, 8, 9]), CONFIG).split == (3, 0, 3, 0)
+
+
+def test_plan_of_a_mixed_batch_padded_for_replay_counts_its_tokens_as_prefills() -> None:
+    """Seven live tokens in a graph of 16: the padding belongs to the prefills, but no chunk scores it."""
+    shape = BatchShape.from_start_loc([0, 1, 2, 7, 7, 7], [7, 8, 9, 0, 0], num_actual_tokens=16)
+    plan = plan_batch(shape, CONFIG)
+    assert plan.split == (2, 3, 2, 14)
+    assert plan.indexer is not None
+    assert [(chunk.token_start, chunk.token_end, chunk.total_seq_lens) for chunk in plan.indexer.chunks] == [(2, 7, 9)]
 
 
 @pytest.mark.parametrize(("release", "kind"), [("0.27", FieldContextPlan), ("0.28", PackedContextPlan)])

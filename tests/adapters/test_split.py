@@ -1,19 +1,17 @@
-"""The split and the order of rows."""
+"""The split, in whatever order the rows stand."""
 
 from __future__ import annotations
 
 from typing import Unpack
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_contract.adapters.batch import BatchOptions, BatchShape
 from mla_contract.adapters.fault import InvalidBatch
-from mla_contract.adapters.split import OrderClass, Split, SplitRule, order_classes, split_batch, validate_order
+from mla_contract.adapters.split import Split, SplitRule, split_batch
 from tests.adapters.scenarios import ORDERS, SPLITS, OrderCase, SplitCase
-from tests.adapters.strategies import ordered_batches
 
 
 def _shape(query_lens: tuple[int, ...] | list[int], context: int = 9, **options: Unpack[BatchOptions]) -> BatchShape:
@@ -29,32 +27,40 @@ def test_split_of_an_asserted_case_equals_vllm(case: SplitCase) -> None:
 
 
 @pytest.mark.parametrize("case", ORDERS.values(), ids=ORDERS)
-def test_order_of_a_reordered_batch_is_accepted_and_only_then(case: OrderCase) -> None:
-    """The order that vLLM's reordering asserts is accepted; the one before it is refused if it had to change."""
+def test_split_of_a_reordered_batch_decodes_every_row_that_can(case: OrderCase) -> None:
+    """In the order that vLLM's reordering asserts, every short row with context decodes; before, some may prefill."""
 
-    def shape(order: tuple[int, ...]) -> BatchShape:
+    def decoding(order: tuple[int, ...]) -> int:
+        """Return how many short rows with context decode."""
         rows = [case.requests[row] for row in order]
-        return BatchShape.of(
-            [scheduled for scheduled, _, _ in rows],
-            [scheduled + computed for scheduled, computed, _ in rows],
-            is_prefilling=[computed < prompt for _, computed, prompt in rows],
-        )
+        lens, totals = [row[0] for row in rows], [row[0] + row[1] for row in rows]
+        split = split_batch(BatchShape.of(lens, totals), SplitRule(case.threshold))
+        return sum(short(row) for row in rows[: split.num_decodes])
 
-    rule = SplitRule(case.threshold)
-    validate_order(shape(case.order), rule)
-    identity = tuple(range(len(case.requests)))
-    if case.order != identity:
-        with pytest.raises(InvalidBatch, match="order of requests"):
-            validate_order(shape(identity), rule)
+    def short(row: tuple[int, int, int]) -> bool:
+        return row[0] <= case.threshold and row[1] > 0
+
+    assert decoding(case.order) == sum(map(short, case.requests))
+    assert decoding(tuple(range(len(case.requests)))) <= decoding(case.order)
 
 
-def test_order_error_names_the_row_and_both_classes() -> None:
-    """A decode after a prefill is reported with its row, what was expected and what was found."""
-    with pytest.raises(InvalidBatch) as caught:
-        validate_order(BatchShape.of([4, 1], [4, 9]), SplitRule(1))
-    assert caught.value.row == 1
-    assert caught.value.facts == {"expected": "at least PREFILL as in row 0", "got": "DECODE"}
-    validate_order(BatchShape.of([1, 4], [9, 4]), SplitRule(1))
+def test_split_of_uniform_decodes_of_two_lengths_prefills_the_second() -> None:
+    """Rows are ordered by class, not by length: one token, then two, is a decode and a prefill."""
+    assert split_batch(_shape([1, 2]), SplitRule(2, require_uniform=True)) == Split(1, 1, 1, 2)
+    assert split_batch(_shape([1, 2]), SplitRule(2)) == Split(2, 0, 3, 0)
+
+
+def test_split_of_a_dummy_batch_of_fresh_rows_decodes_the_short_one() -> None:
+    """A start-up batch of one token and five over sequences of one and six: no row is refused for its context."""
+    assert split_batch(BatchShape.of([1, 5], [1, 6]), SplitRule(1)) == Split(1, 1, 1, 5)
+
+
+def test_split_flags_of_live_rows_are_padded_with_false() -> None:
+    """A runner flags live requests alone; a live row without a flag is refused."""
+    rule = SplitRule(2, treat_short_extends_as_decodes=False)
+    assert split_batch(_shape([1, 1, 0, 0], is_prefilling=[False, True]), rule) == Split(1, 3, 1, 1)
+    with pytest.raises(InvalidBatch, match="is_prefilling"):
+        _shape([1, 1, 1, 0], is_prefilling=[False, True])
 
 
 def test_split_of_an_empty_batch_has_neither_part() -> None:
@@ -127,30 +133,3 @@ def test_split_is_maximal_and_never_starts_prefills_at_padding(lens: list[int], 
         first = lens[split.num_decodes]
         assert first != 0
         assert first > threshold or (uniform and first != lens[0])
-
-
-@given(ordered_batches())
-def test_order_of_a_legal_batch_is_accepted(shape: BatchShape) -> None:
-    """Classes of an ordered batch never fall, and padding takes the class before it (C9)."""
-    validate_order(shape, SplitRule(2))
-    assert (np.diff(order_classes(shape, 2)) >= 0).all()
-
-
-@given(ordered_batches(), st.data())
-def test_order_quick_answer_equals_the_full_one(shape: BatchShape, data: st.DataObject) -> None:
-    """On any permutation, the check refuses exactly when classes of live rows fall."""
-    order = data.draw(st.permutations(range(shape.num_reqs)))
-    mixed = BatchShape.of(shape.query_lens[list(order)], shape.seq_lens[list(order)])
-    live = [row for row in range(mixed.num_reqs) if mixed.query_lens[row]]
-    classes = order_classes(mixed, 2)[live]
-    if (np.diff(classes) < 0).any():
-        with pytest.raises(InvalidBatch):
-            validate_order(mixed, SplitRule(2))
-    else:
-        validate_order(mixed, SplitRule(2))
-
-
-def test_order_class_without_context_is_prefill_even_for_one_token() -> None:
-    """A fresh prompt of one token is a prefill, however short."""
-    classes = order_classes(BatchShape.of([1, 1], [1, 5]), 1)
-    assert classes.tolist() == [OrderClass.PREFILL, OrderClass.DECODE]

@@ -110,7 +110,7 @@ BATCH: tuple[Line, ...] = (
     (
         "wrong order",
         "batch.query_start_loc_cpu",
-        lambda subject: legal.make_subject(LoweredKind.DENSE, ((5, 7), (1, 7), (4, 0)), check_order=False),
+        lambda subject: legal.make_subject(LoweredKind.DENSE, ((5, 7), (1, 7), (4, 0))),
         "MLA231",
     ),
 )

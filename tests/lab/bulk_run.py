@@ -12,7 +12,7 @@ import numpy as np
 
 from mla_contract.contract.clauses.clause import Level
 from mla_contract.runtime.check import Known, check_metadata
-from mla_contract.testing.random_batches import Chooser, draw_legal
+from mla_contract.testing.random_batches import Chooser, Runner, draw_legal
 
 
 @dataclass
@@ -43,7 +43,8 @@ def survey_legal(count: int, *, seed: int = 0, first: int = 0, progress: int = 0
     """
     found = Survey()
     for index in range(first, first + count):
-        draw = draw_legal(Chooser(np.random.default_rng([seed, index])))
+        runner = tuple(Runner)[index % len(Runner)]
+        draw = draw_legal(Chooser(np.random.default_rng([seed, index])), runner=runner)
         batch, metadata = draw.build()
         found.batches[draw.setup.kind.value] += 1
         known = Known(facts=draw.setup.facts(), declaration=draw.setup.declaration)

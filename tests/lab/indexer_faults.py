@@ -126,7 +126,7 @@ DCP: tuple[Line, ...] = (
         lambda subject: put("metadata.decode.global_seq_lens", subject.metadata.decode.seq_lens)(subject),
         "MLA350",
     ),
-    *elements("metadata.decode.global_seq_lens", (0, 0), "MLA350"),
+    *elements("metadata.decode.global_seq_lens", 0, "MLA350"),
     *rows("metadata.decode.global_seq_lens", "MLA352"),
 )
 PADDED: tuple[Line, ...] = (

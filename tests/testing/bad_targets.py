@@ -52,7 +52,7 @@ class WrongSplit(ReferenceTarget):
     def build(self, batch: Any) -> Any:
         """Return metadata split as if every request still computed its prompt."""
         own = self.setup
-        config = replace(own.config, treat_short_extends_as_decodes=False, check_order=False)
+        config = replace(own.config, treat_short_extends_as_decodes=False)
         self.setup = replace(own, config=config)
         try:
             return super().build(replace(batch, is_prefilling=torch.ones(batch.num_reqs, dtype=torch.bool)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from mla_contract.contract.clauses.clause import Level
@@ -12,7 +13,7 @@ from mla_contract.contract.clauses.registry import judge
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.violation import Violation
 from mla_contract.testing.lowering import LoweredKind
-from mla_contract.testing.random_batches import Chooser, draw_legal
+from mla_contract.testing.random_batches import Chooser, Runner, draw_legal
 from mla_contract.testing.strategies import legal_lens, legal_subjects
 from tests.lab.bulk_run import survey_legal
 from tests.lab.faults import PlantedFault, check_subject
@@ -48,11 +49,35 @@ def test_draws_reach_every_feature() -> None:
     assert {config.flatten_decodes for config in configs} == {False, True}
     assert any(0 in draw.shape.query_lens for draw in drawn)
     assert any(draw.shape.is_prefilling is not None for draw in drawn)
-    assert any(draw.padding_query > 1 for draw in drawn)
     assert any(
         draw.setup.all_decodes and draw.shape.max_query_len > draw.setup.config.decode_threshold for draw in drawn
     )
     assert any(config.compress_ratio > 1 and config.parallel.size > 1 for config in configs)
+
+
+@pytest.mark.parametrize("runner", [Runner.OLDER, Runner.NEWER])
+def test_draws_of_a_runner_pad_requests_and_tokens_and_can_be_planned(runner: Runner) -> None:
+    """Padding repeats the last offset and raises tokens with requests; only the newer runner leaves out flags."""
+    drawn = [draw_legal(Chooser(np.random.default_rng([2, index])), runner=runner) for index in range(300)]
+    built = [(one.shape, one.build()[0]) for one in drawn]
+    padded = [(shape, batch) for shape, batch in built if 0 in shape.query_lens]
+    assert len(padded) > 50
+    assert all(shape.num_actual_tokens > shape.num_live_tokens == shape.query_start_loc[-2] for shape, _ in padded)
+    assert any(shape.max_query_len > 1 and len(set(shape.query_lens.tolist())) == 2 for shape, _ in padded)
+    missing = [len(batch.is_prefilling) < batch.num_reqs for _, batch in padded if batch.is_prefilling is not None]
+    assert missing and set(missing) == {runner is Runner.NEWER}
+
+
+def test_draws_of_the_newer_runner_have_fresh_prompts_before_chunks() -> None:
+    """Rows stand by their length there, and by their class in the older one."""
+
+    def fresh_first(runner: Runner) -> int:
+        drawn = [draw_legal(Chooser(np.random.default_rng([3, index])), runner=runner).shape for index in range(200)]
+        fresh = [(one.context_lens == 0)[one.query_lens > 0] for one in drawn]
+        return sum(bool((rows[:-1] & ~rows[1:]).any()) for rows in fresh)
+
+    assert fresh_first(Runner.NEWER) > 20
+    assert fresh_first(Runner.OLDER) == 0
 
 
 @slow_to_draw

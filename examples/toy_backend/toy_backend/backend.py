@@ -53,12 +53,13 @@ claims.sparse(*claims.of(ToyMetadata))
 
 class ToyBuilder:
     def __init__(self, device: torch.device | str = "cpu") -> None:
-        self.config = PlanConfig(block_size=16, topk_tokens=TOPK, flatten_decodes=True, check_order=False)
+        self.config = PlanConfig(block_size=16, topk_tokens=TOPK, flatten_decodes=True)
         capacity = Capacity(max_num_seqs=256, max_num_batched_tokens=8192)
         self.buffers = PlanBuffers(capacity, device, fields=("req_id_per_token",))
 
     def build(self, batch: Any) -> ToyMetadata:
-        shape = BatchShape.from_start_loc(batch.query_start_loc_cpu.numpy(), batch.seq_lens_cpu_upper_bound.numpy())
+        offsets, lens = batch.query_start_loc_cpu.numpy(), batch.seq_lens_cpu_upper_bound.numpy()
+        shape = BatchShape.from_start_loc(offsets, lens, num_actual_tokens=batch.num_actual_tokens)
         lowered = self.buffers.lower(plan_batch(shape, self.config))
         return ToyMetadata(
             num_reqs=batch.num_reqs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from mla_contract.backends.sparse.step import LoweredStep
     from mla_contract.contract.schema.batch import CommonBatch
     from mla_contract.contract.schema.indexer import IndexerMetadata
+
+WIDTH_TOKENS = 128
+"""The engine rounds the columns of its block tables up to this many tokens.
+
+Source: vLLM 0.32.0 v1/worker/block_table.py, get_block_table_width.
+"""
 
 
 @dataclass(kw_only=True)
@@ -81,7 +88,8 @@ class IndexerLowering:
     """Lowers the indexer's part of a plan; block tables of decode tokens live in a buffer that never moves."""
 
     def __init__(self, config: SparseConfig, device: torch.device) -> None:
-        columns = -(-config.max_model_len // config.block_size)
+        multiple = WIDTH_TOKENS // gcd(WIDTH_TOKENS, config.block_size)
+        columns = -(-config.max_model_len // (config.block_size * multiple)) * multiple
         self._tables = torch.zeros(config.capacity_rows, columns, dtype=torch.int32, device=device)
         self._schedule = torch.zeros(0, dtype=torch.int32, device=device)
 
@@ -125,6 +133,7 @@ class IndexerLowering:
 
     def _expanded(self, plan: DecodePlan, owners: Tensor, table: Tensor) -> Tensor:
         """Return a block table row for each decode token."""
+        table = table[:, : self._tables.shape[1]]
         rows = self._tables.view(-1)[: plan.num_rows * table.shape[1]].view(plan.num_rows, table.shape[1])
         torch.index_select(table, 0, owners.clamp(min=0), out=rows)
         return rows.masked_fill_(owners[:, None] < 0, 0)

@@ -71,6 +71,11 @@ class Lowering:
             _own_uniform_padding(lowered, batch)
         split = plan.split
         longest = _longest(plan.shape.seq_lens[split.num_decodes :])
+        # Where everything decodes, the engine's bound holds: a graph is captured with shorter queries than it replays.
+        # Source: vLLM 0.32.0 model_executor/layers/attention/sparse_mla_attention.py, build.
+        decoding = (
+            batch.max_query_len if not split.num_prefills else _longest(plan.shape.query_lens[: split.num_decodes])
+        )
         dense = self.config.dense_prefill and split.num_prefills > 0 and longest <= self.config.topk_tokens
         prefill = None
         if self.config.dense_prefill:
@@ -81,7 +86,7 @@ class Lowering:
             split=split,
             lowered=lowered,
             num_kernel_rows=split.num_decode_tokens if dense else plan.shape.num_actual_tokens,
-            decode_max_query_len=_longest(plan.shape.query_lens[: split.num_decodes]),
+            decode_max_query_len=decoding if split.num_decodes else 0,
             has_indexer=indexer,
             query_lens=plan.shape.query_lens,
             sparse_start_loc=plan.sparse_start_loc,

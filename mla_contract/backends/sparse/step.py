@@ -29,7 +29,7 @@ class LoweredStep:
         split: Its decodes and prefills.
         lowered: For each field of the plan, its live rows on the device.
         num_kernel_rows: Rows of q that the attention of this step gets.
-        decode_max_query_len: Longest decode query, in tokens; 0 without decodes.
+        decode_max_query_len: Longest decode query, in tokens, or a bound above it; 0 without decodes.
         has_indexer: Whether the indexer's parts were planned and lowered.
         query_lens: [num_reqs] int32 on the host, new tokens of each request.
         sparse_start_loc: [num_actual_tokens+1] int32 on the host, prefix sum of the keys that each token reads.
