@@ -1,4 +1,4 @@
-"""Builds by vLLM's builders on batches of vLLM's runners, and the alarms of the check: `python -m scripts.survey_runners`."""
+"""Build with vLLM's builders on batches of vLLM's runners, and print the alarms: `python -m scripts.survey_runners`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,7 @@ RAISED = "RAISED"
 """In the place of a code: the check itself failed, which in an engine would be logged only."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Build:
     """One build.
 
@@ -43,7 +42,6 @@ class Collector(Monitor):
     def __init__(self) -> None:
         super().__init__(nearest_profile(installed_release() or "unknown").minor)
         self.builds: list[Build] = []
-        self.fields: Counter[tuple[str, str]] = Counter()
 
     def look(self, builder: Any, batch: Any, result: Any, *, capturing: bool = False) -> None:
         """Check a build in both levels, and keep it."""

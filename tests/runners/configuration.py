@@ -47,7 +47,7 @@ class Setting:
     dcp_rank: int = 0
     interleave: int = 1
     block_size: int = 64
-    max_model_len: int = 512
+    max_model_len: int = 1024
     max_num_seqs: int = 12
     max_num_batched_tokens: int = 128
     topk: int = 64

@@ -38,6 +38,10 @@ class Stream:
         """Do nothing."""
 
 
+class KernelSchedule:
+    """Stands in for FlashMLA's schedule, which its kernel fills at the first call."""
+
+
 @dataclass(frozen=True, slots=True)
 class TritonBackend:
     """Stands in for an entry of ``triton.backends.backends``, of which a CPU has none."""
@@ -67,9 +71,11 @@ def prepare() -> None:
     if reason is not None:
         raise RuntimeError(reason)
     os.environ["TRITON_INTERPRET"] = "1"
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     backends = importlib.import_module("triton.backends").backends
     backends.setdefault("cpu", TritonBackend())
+    _take_bits_for_masks()
     torch = importlib.import_module("torch")
     torch.set_num_threads(1)
     torch.zeros = partial(_unpinned, torch.zeros)
@@ -82,9 +88,29 @@ def prepare() -> None:
     buffers = importlib.import_module("vllm.v1.worker.gpu.buffer_utils")
     buffers.is_uva_available = lambda: False
     flashmla = importlib.import_module("vllm.v1.attention.backends.mla.flashmla_sparse")
+    flashmla.get_mla_metadata = lambda: (KernelSchedule(), None)
     flashmla.num_compute_units = lambda device_id=0: COMPUTE_UNITS
 
 
 def _unpinned(make: Callable[..., Any], *args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
     """Make an array in pageable memory: without an accelerator there is no other."""
     return make(*args, **kwargs)
+
+
+def _take_bits_for_masks() -> None:
+    """Have the interpreter take the lowest bit of a mask, as a device does: after ``~`` it keeps whole bytes."""
+    builder = importlib.import_module("triton.runtime.interpreter").InterpreterBuilder
+    for name, place in (("create_masked_load", 1), ("create_masked_store", 2), ("create_select", 0)):
+        setattr(builder, name, _with_bits(getattr(builder, name), place))
+
+
+def _with_bits(method: Callable[..., Any], place: int) -> Callable[..., Any]:
+    """Return a method one of whose arguments is a mask."""
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        mask = args[place]
+        if mask.data.dtype != bool:
+            mask = type(mask)((mask.data & 1).astype(bool), mask.dtype)
+        return method(self, *args[:place], mask, *args[place + 1 :], **kwargs)
+
+    return called

@@ -100,6 +100,8 @@ class Survey:
 
     def not_run(self) -> list[str]:
         """Return what could not be run, with the reason."""
-        refused = [f"refused: {builder} {drafts} dcp={dcp}: {why}" for (builder, drafts, dcp), why in self.refused.items()]
+        refused = [
+            f"refused: {builder} {drafts} dcp={dcp}: {why}" for (builder, drafts, dcp), why in self.refused.items()
+        ]
         failed = [f"failed {times} x: {one} {what}: {why}" for (one, what, why), times in self.failed.items()]
         return sorted(refused) + sorted(failed)

@@ -34,8 +34,7 @@ class ModelState(DefaultModelState):  # type: ignore[misc]
     """vLLM's state of a text model, without the model."""
 
     def __init__(self, config: EngineConfig) -> None:
-        self.model_config = config.model_config
-        self.max_model_len = config.model_config.max_model_len
+        self.vllm_config, self.model_config = config, config.model_config
         self.supports_mm_inputs, self.encoder_cache = False, None
 
     @property
