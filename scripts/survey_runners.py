@@ -28,10 +28,10 @@ def main() -> int:
     import numpy as np
 
     from tests.runners.collector import arm
-    from tests.runners.survey import Surveyor, planted
+    from tests.runners.survey import Surveyor
 
     armed = arm()
-    surveyor = Surveyor(armed.collector, np.random.default_rng(chosen.seed), keep=chosen.json is not None)
+    surveyor = Surveyor(armed.collector, np.random.default_rng(chosen.seed), plant=chosen.json is not None)
     started = time.perf_counter()
     survey = surveyor.run(chosen.builds, chosen.seed)
     print(survey.table())
@@ -46,7 +46,7 @@ def main() -> int:
             "builds": survey.builds,
             "builders": sorted({row.builder for row in survey.rows}),
             "alarms": survey.by_code(),
-            "planted": planted(armed.collector, surveyor.kept),
+            "planted": surveyor.told,
             "table": survey.table(),
         }
         chosen.json.write_text(json.dumps(result), "utf-8")

@@ -73,21 +73,21 @@ def prepare() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    backends = importlib.import_module("triton.backends").backends
+    backends: Any = importlib.import_module("triton.backends").backends
     backends.setdefault("cpu", TritonBackend())
     _take_bits_for_masks()
-    torch = importlib.import_module("torch")
+    torch: Any = importlib.import_module("torch")
     torch.set_num_threads(1)
     torch.zeros = partial(_unpinned, torch.zeros)
     torch.cuda.current_stream = lambda device=None: Stream()
-    platform = importlib.import_module("vllm.platforms").current_platform
+    platform: Any = importlib.import_module("vllm.platforms").current_platform
     type(platform).num_compute_units = classmethod(lambda cls, device_id=0: COMPUTE_UNITS)
-    indexer = importlib.import_module("vllm.v1.attention.backends.mla.indexer")
+    indexer: Any = importlib.import_module("vllm.v1.attention.backends.mla.indexer")
     indexer.num_compute_units = lambda device_id=0: COMPUTE_UNITS
     indexer._supports_native_decode = NATIVE_WIDTHS.__contains__
-    buffers = importlib.import_module("vllm.v1.worker.gpu.buffer_utils")
+    buffers: Any = importlib.import_module("vllm.v1.worker.gpu.buffer_utils")
     buffers.is_uva_available = lambda: False
-    flashmla = importlib.import_module("vllm.v1.attention.backends.mla.flashmla_sparse")
+    flashmla: Any = importlib.import_module("vllm.v1.attention.backends.mla.flashmla_sparse")
     flashmla.get_mla_metadata = lambda: (KernelSchedule(), None)
     flashmla.num_compute_units = lambda device_id=0: COMPUTE_UNITS
 

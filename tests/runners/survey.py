@@ -26,7 +26,7 @@ DRAFTS = (("none", 0, None), ("mtp1", 1, "mtp"), ("mtp2", 2, "mtp"), ("mtp3", 3,
 DCP_SIZES = (1, 2, 4, 8)
 RUNNERS = {"v1": V1Runner, "v2": V2Runner}
 CHIP = "gfx950"
-STEPS = 4
+STEPS = 3
 """Batches of one engine, one after another, so that stale rows of the step before may show."""
 
 
@@ -58,11 +58,12 @@ def cells(seed: int) -> list[Cell]:
         for dcp in DCP_SIZES
     ]
     order = rng.permutation(len(every))
-    turns: Counter[tuple[str, str]] = Counter()
+    turns: Counter[tuple[str, str, bool]] = Counter()
     turned = list[tuple[int, Cell]]()
     for cell in (every[index] for index in order):
-        turned.append((turns[cell.builder, cell.runner], cell))
-        turns[cell.builder, cell.runner] += 1
+        shared = cell.setting.dcp_size > 1
+        turned.append((2 * turns[cell.builder, cell.runner, shared] + shared, cell))
+        turns[cell.builder, cell.runner, shared] += 1
     return [cell for _, cell in sorted(turned, key=itemgetter(0))]
 
 
@@ -80,14 +81,15 @@ class Surveyor:
         collector: What the hooks call.
         survey: What was seen.
         rng: The source of randomness.
-        keep: Whether to keep every build.
+        told: For each builder and planted fault, whether it was reported where the sound record is not.
+        plant: Whether to plant faults.
     """
 
     collector: Collector
     rng: np.random.Generator
     survey: Survey = field(default_factory=Survey)
-    kept: list[tuple[Cell, str, Build]] = field(default_factory=list)
-    keep: bool = False
+    told: dict[str, dict[str, bool]] = field(default_factory=dict)
+    plant: bool = False
 
     def run(self, builds: int, seed: int) -> Survey:
         """Run cells until there are enough builds."""
@@ -110,7 +112,7 @@ class Surveyor:
             config = engine_config(cell.setting)
             group = KINDS[cell.builder].group(cell.setting, config)
             graphs = _graphs(group.get_metadata_builder(), config, cell)
-            runner = RUNNERS[cell.runner](cell.setting, config, [group], graphs)
+            runner: Any = RUNNERS[cell.runner](cell.setting, config, [group], graphs)
             if KINDS[cell.builder].is_indexer:
                 # An indexer never runs alone: the sparse builder beside it says how requests are ordered.
                 beside = KINDS["sparse"].group(cell.setting, config)
@@ -132,13 +134,22 @@ class Surveyor:
         for build in self.collector.take():
             row = Row(cell.builder, cell.runner, padding, cell.drafts, cell.setting.dcp_size)
             self.survey.rows[row] += 1
-            if self.keep:
-                self.kept.append((cell, padding, build))
+            # At once, as a runner's buffers are overwritten by its next batch; a drafter's steps have done so already.
+            if self.plant and what == "step" and not (cell.runner == "v2" and cell.setting.drafts > 1):
+                self._plant(cell, build)
             for violation in build.violations:
                 where = violation.path.partition(".")[2] or violation.path
                 alarm = Alarm(row, violation.code, where)
                 self.survey.alarms[alarm] += 1
                 self.survey.note(alarm, build.batch, violation)
+
+    def _plant(self, cell: Cell, build: Build) -> None:
+        """Look at a build with one fault at a time."""
+        known = {violation.code for violation in build.violations}
+        for name, broken in _faults(build):
+            said = {violation.code for violation in self.collector.say(build.builder, build.batch, broken)}
+            faults = self.told.setdefault(cell.builder, {})
+            faults[name] = faults.get(name, False) or bool(said - known)
 
     def _jobs(self, runner: Any, cell: Cell) -> Iterator[tuple[str, Sequence[Request], Any]]:
         """Yield what is done with a runner: a name, the requests, and a function that returns how it was padded."""
@@ -212,23 +223,6 @@ def _graphs(builder: Any, config: Any, cell: Cell) -> Any:
     if support == AttentionCGSupport.NEVER or (threshold is not None and threshold <= setting.drafts):
         return CUDAGraphMode.PIECEWISE
     return CUDAGraphMode.FULL_AND_PIECEWISE
-
-
-def planted(collector: Collector, kept: Sequence[tuple[Cell, str, Build]]) -> dict[str, dict[str, bool]]:
-    """Return for each builder and planted fault whether it is reported where the sound record is not.
-
-    Args:
-        collector: What looks.
-        kept: Builds of a survey.
-    """
-    told: dict[str, dict[str, bool]] = {}
-    for cell, _, build in kept:
-        known = {violation.code for violation in build.violations}
-        for name, broken in _faults(build):
-            said = {violation.code for violation in collector.say(build.builder, build.batch, broken)}
-            faults = told.setdefault(cell.builder, {})
-            faults[name] = faults.get(name, False) or bool(said - known)
-    return told
 
 
 def _faults(build: Build) -> Iterator[tuple[str, Any]]:

@@ -5,8 +5,7 @@ Only ``__init__`` is replaced, by one that allocates what these methods read; no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -78,7 +77,7 @@ class V1Runner(GPUModelRunner):  # type: ignore[misc]
         self.seq_lens = torch.zeros(rows, dtype=torch.int32)
         self.num_computed_tokens = torch.zeros(rows, dtype=torch.int32)
         self.positions = torch.zeros(tokens, dtype=torch.int64)
-        self.valid_sampled_token_count_gpu = None
+        self.valid_sampled_token_count_gpu: Any = None
         columns = -(-setting.max_model_len // (setting.block_size * setting.dcp_size))
         self.input_batch = InputBatch(
             rows,
@@ -104,15 +103,13 @@ class V1Runner(GPUModelRunner):  # type: ignore[misc]
         """Return nothing: there is no encoder."""
         return None, None
 
-    @contextmanager
-    def maybe_dummy_run_with_lora(self, *args: Any, **kwargs: Any) -> Iterator[None]:
+    def maybe_dummy_run_with_lora(self, *args: Any, **kwargs: Any) -> Any:
         """End a dummy run before the model.
 
         Raises:
             ForwardReachedError: Always.
         """
         raise ForwardReachedError
-        yield
 
     def step(self, requests: Sequence[Request], tables: Sequence[list[int]]) -> Any:
         """Prepare a batch as ``execute_model`` does, and build its metadata.

@@ -50,7 +50,8 @@ class GraphManager(CudaGraphManager):  # type: ignore[misc]
         self.vllm_config, self.compilation_config = config, config.compilation_config
         self.max_num_reqs, self.cudagraph_mode = config.scheduler_config.max_num_seqs, mode
         self.decode_query_len, self.varlen_decode, self.ubatch_runner = width, False, None
-        self.lora_capture_cases, self._lora_dispatch_map, self._max_lora_case = [0], {}, 0
+        self.lora_capture_cases, self._max_lora_case = [0], 0
+        self._lora_dispatch_map: dict[int, int] = {}
         self._candidates: dict[Any, Any] = {}
         self._capture_descs: dict[Any, Any] = {}
         self._graphs_captured = True
