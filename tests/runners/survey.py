@@ -146,8 +146,8 @@ class Surveyor:
     def _plant(self, cell: Cell, build: Build) -> None:
         """Look at a build with one fault at a time."""
         known = {violation.code for violation in build.violations}
-        for name, broken in _faults(build):
-            said = {violation.code for violation in self.collector.say(build.builder, build.batch, broken)}
+        for name, batch, record in _faults(build):
+            said = {violation.code for violation in self.collector.say(build.builder, batch, record)}
             faults = self.told.setdefault(cell.builder, {})
             faults[name] = faults.get(name, False) or bool(said - known)
 
@@ -225,9 +225,11 @@ def _graphs(builder: Any, config: Any, cell: Cell) -> Any:
     return CUDAGraphMode.FULL_AND_PIECEWISE
 
 
-def _faults(build: Build) -> Iterator[tuple[str, Any]]:
-    """Yield records with one fault planted."""
-    record = build.record
-    yield "one decode more", replace(record, num_decodes=record.num_decodes + 1)
+def _faults(build: Build) -> Iterator[tuple[str, Any, Any]]:
+    """Yield a batch and a record with one fault planted."""
+    batch, record = build.batch, build.record
+    yield "one decode more", batch, replace(record, num_decodes=record.num_decodes + 1)
     if record.slot_mapping.numel() and int(record.slot_mapping[0]) >= 0:
-        yield "slots of another step", replace(record, slot_mapping=record.slot_mapping + 1)
+        stale = replace(record, slot_mapping=record.slot_mapping + 1)
+        yield "slots of another step", replace(batch, slot_mapping=batch.slot_mapping + 1), stale
+        yield "slots of another step in the record alone", batch, stale
