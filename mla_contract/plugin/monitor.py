@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from mla_contract.contract.step.context import read
 from mla_contract.contract.step.facts import NO_FACTS, Facts
 from mla_contract.contract.step.views import subjects_of
 from mla_contract.errors import ContractError
@@ -91,15 +92,12 @@ class Monitor:
             kind = kind_of(origin.backend, origin.spec, record)
             if kind is None:
                 continue
-            found = check_metadata(
-                record,
-                protocol_for(kind, record),
-                batch=batch,
-                facts=self._facts_of(builder, origin, capturing),
-                level=settings.level,
-            )
+            facts = self._facts_of(builder, origin, capturing)
+            found = check_metadata(record, protocol_for(kind, record), batch=batch, facts=facts, level=settings.level)
             if found:
-                found = name_readers(without_unread(found, kind, self.minor), kind, self.minor)
+                prefills = bool(read(record, "num_prefills", True))
+                owed = without_unread(found, kind, self.minor, has_prefills=prefills, dcp_size=facts.dcp_size)
+                found = name_readers(owed, kind, self.minor)
             self._count(kind, record, bool(found))
             respond(settings, found)
 

@@ -15,6 +15,9 @@ from mla_contract.profiles import load_reads
 
 _INDEX = re.compile(r"\[[^\]]*\]")
 _SHARED = "vllm/model_executor/layers/"
+_NEEDS_PREFILLS = "num_mha_tokens > 0"
+"""What the shared layer asks before it attends to prefills, as profiles write it."""
+_ONLY_DCP = re.compile(r"self\.(impl\.)?dcp_world_size > 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,47 @@ def name_readers(violations: Iterable[Violation], kind: RecordKind, minor: str) 
     return tuple(named)
 
 
-def without_unread(violations: Iterable[Violation], kind: RecordKind, minor: str) -> tuple[Violation, ...]:
-    """Leave out missing members that nothing in a release reads of this kind of record: its classes do not owe them.
+def without_unread(
+    violations: Iterable[Violation], kind: RecordKind, minor: str, *, has_prefills: bool, dcp_size: int
+) -> tuple[Violation, ...]:
+    """Leave out missing members that nothing certainly reads in this step: the record does not owe them.
 
-    Later releases read more, earlier ones read others, and some fields only a backend's own code reads.
+    A read is certain where no capability of the configuration stands before it, no prefill is needed that the step does
+    not have, and no class of its own is asked for. Later releases read more, earlier ones read others, and some fields
+    only a backend's own code reads.
+
+    Args:
+        violations: What a check found.
+        kind: What the record is for.
+        minor: Minor release of the profile.
+        has_prefills: Whether the record has prefill requests.
+        dcp_size: Ranks of decode context parallelism.
     """
-    read = readers_of(minor)
-    missing = CODE_OF["missing"]
-    return tuple(one for one in violations if one.code != missing or (kind.value, field_of(one)) in read)
+    missing, reads = CODE_OF["missing"], _reads_of(minor)
+    return tuple(
+        one
+        for one in violations
+        if one.code != missing
+        or any(_is_certain(read, has_prefills, dcp_size) for read in reads.get((kind.value, field_of(one)), ()))
+    )
+
+
+def _is_certain(read: Mapping[str, Any], has_prefills: bool, dcp_size: int) -> bool:
+    """Return whether a step with these properties reaches a read, whatever the configuration."""
+    condition, guard = read["condition"], read["guard"] or ""
+    if condition is not None and not (dcp_size > 1 and _ONLY_DCP.fullmatch(condition)):
+        return False
+    return (has_prefills or _NEEDS_PREFILLS not in guard) and "isinstance(" not in guard
+
+
+@cache
+def _reads_of(minor: str) -> Mapping[tuple[str, str], tuple[Mapping[str, Any], ...]]:
+    """Return every read of each (kind, field path) by a release's profile."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for read in load_reads(minor)["reads"]:
+        for kind in read["reached_by"]:
+            found.setdefault((kind, read["path"]), []).append(read)
+    return {key: tuple(reads) for key, reads in found.items()}
 
 
 def field_of(violation: Violation) -> str:

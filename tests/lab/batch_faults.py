@@ -119,7 +119,12 @@ PADDED: tuple[Line, ...] = (
     ("stale tail", "batch.query_start_loc", put("batch.query_start_loc", tensor([0, 2, 4, 5, 6])), "MLA211"),
     ("stale tail", "batch.seq_lens", poke("batch.seq_lens", 3, 7), "MLA212"),
     ("stale tail", "batch.seq_lens_cpu_upper_bound", poke("batch.seq_lens_cpu_upper_bound", 3, 7), "MLA214"),
-    ("stale tail", "batch.block_table_tensor", poke("batch.block_table_tensor", (3, 0), 5), "MLA224"),
+    (
+        "stale tail",
+        "batch.block_table_tensor",
+        both(fact(next_n=1), poke("batch.block_table_tensor", (3, 0), 5)),
+        "MLA224",
+    ),
     ("stale tail", "metadata.decode.seq_lens", poke("metadata.decode.seq_lens", 3, 7), "MLA333"),
     ("negative tail", "metadata.decode.seq_lens", poke("metadata.decode.seq_lens", 2, -1), "MLA333"),
     (

@@ -42,5 +42,16 @@ def test_name_readers_of_read_field_names_function_file_and_line() -> None:
 def test_without_unread_of_old_release_drops_what_came_later() -> None:
     """A sparse class of 0.24 does not owe the counts that later releases read; one of 0.32 does."""
     assert ("sparse", "num_decode_tokens") not in readers_of("0.24")
-    assert without_unread([MISSING], RecordKind.SPARSE, "0.24") == ()
-    assert without_unread([MISSING], RecordKind.SPARSE, "0.32") == (MISSING,)
+    assert without_unread([MISSING], RecordKind.SPARSE, "0.24", has_prefills=True, dcp_size=1) == ()
+    assert without_unread([MISSING], RecordKind.SPARSE, "0.32", has_prefills=True, dcp_size=1) == (MISSING,)
+
+
+def test_without_unread_of_a_step_without_prefills_drops_what_only_prefills_read() -> None:
+    """A record without prefills owes no prefill record, and under context parallelism alone a decode record."""
+    prefill = Violation("MLA101", "Lean.prefill", "field is missing", help="declare it")
+    decode = Violation("MLA101", "Lean.decode", "field is missing", help="declare it")
+    for has_prefills, dcp_size, owed in ((False, 1, ()), (True, 1, (prefill,)), (False, 2, (decode,))):
+        found = without_unread(
+            [prefill, decode], RecordKind.SPARSE, "0.32", has_prefills=has_prefills, dcp_size=dcp_size
+        )
+        assert found == owed

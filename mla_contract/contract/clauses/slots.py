@@ -8,7 +8,16 @@ from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
 from mla_contract.contract.clauses.need import BATCH, DCP, Need, fact
 from mla_contract.contract.step.context import Ints, StepContext, largest, smallest
 
-STORED_TOKENS = Need("stored tokens: a dummy step has none", lambda step: not step.facts.dummy, settled=True)
+OWN_BLOCKS = Need(
+    "blocks of its own for each request: one runner's warm-up shares them under context parallelism",
+    lambda step: step.facts.dcp_size <= 1,
+    settled=True,
+)
+STORED_TOKENS = Need(
+    "stored tokens: dummy steps and captures have none",
+    lambda step: not step.facts.dummy and not step.facts.capturing,
+    settled=True,
+)
 
 _INT32_LIMIT = 2**31
 
@@ -24,7 +33,7 @@ def _divided(values: Ints, size: int) -> tuple[Ints, Ints]:
     "MLA221",
     "Slots are -1 or pairwise distinct.",
     level="values",
-    needs=(BATCH,),
+    needs=(BATCH, STORED_TOKENS, OWN_BLOCKS),
     incident="vllm#54359",
     example="640-token block, page 128: 4096 entries, 864 slots",
     help="compute slots at the kernel's block size; -1 where nothing is stored",
@@ -36,7 +45,9 @@ def check_slots_distinct(step: StepContext) -> Found:
     lowest = smallest(slots)
     if lowest < -1:
         return (Breach(path, "slot below -1", "-1 or a slot", f"{lowest} at token {slots.argmin()}"),)
-    stored = slots if lowest >= 0 else slots[slots >= 0]
+    # Dummy steps write to the null block, where tokens may meet: nobody reads it.
+    first = step.facts.slot_span or step.facts.kernel_block_size or 0
+    stored = slots if lowest >= first else slots[slots >= first]
     if not len(stored):
         return FINE
     begins = np.ones(len(stored) + 1, np.bool_)
@@ -69,6 +80,8 @@ def check_slot_owner(step: StepContext) -> Found:
     """Check ownership of every live token."""
     facts = step.facts
     owner, position = step.owners, step.places
+    if (step.slots < 0).all():
+        return FINE  # the batch of a capture or an idle step: nothing of it is stored on any rank
     live = step.seq_lens[owner] > 0
     mine = position // facts.dcp_interleave % facts.dcp_size == facts.dcp_rank
     wrong = live & (mine != (step.slots[: len(owner)] >= 0))
@@ -122,8 +135,8 @@ def check_live_blocks(step: StepContext) -> Found:
 )
 def check_padding_blocks(step: StepContext) -> Found:
     """Check the first column of padding rows."""
-    if smallest(step.device_query_lens) > 0:
-        return FINE
+    if smallest(step.device_query_lens) > 0 or step.facts.next_n not in (None, 1):
+        return FINE  # a draft model's step keeps the rows of the step before, which no token of it reads
     padding = np.flatnonzero((step.device_query_lens == 0) & (step.seq_lens == 0))
     if not len(padding) or not step.batch.block_table_tensor.shape[1]:
         return FINE

@@ -114,7 +114,7 @@ class CommonBatch(Protocol):
         ...
 
     @property
-    def positions(self) -> Device[Int64[Tensor, "num_actual_tokens"]] | None:
+    def positions(self) -> Device[Int64[Tensor, "num_padded_tokens"]] | None:
         """Request-local position of each token; None when the caller has none at hand.
 
         Padding: undefined for padding tokens.
