@@ -7,8 +7,8 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, Generic, TypeVar
+from weakref import ref
 
 from mla_contract.contract.step.context import read
 from mla_contract.contract.step.facts import NO_FACTS, Facts
@@ -41,13 +41,32 @@ class Origin:
     packed: bool = False
 
 
+T = TypeVar("T")
+
+
+class _OfBuilders(Generic[T]):
+    """Values of builders, for as long as they live; by identity, because some of vLLM's builders cannot be hashed."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, tuple[ref[Any], T]] = {}
+
+    def __setitem__(self, builder: Any, value: T) -> None:
+        key = id(builder)
+        self._values[key] = ref(builder, lambda _: self._values.pop(key, None)), value
+
+    def get(self, builder: Any) -> T | None:
+        """Return the value of a builder, or None."""
+        alive, value = self._values.get(id(builder), (None, None))
+        return value if alive is not None and alive() is builder else None
+
+
 class Monitor:
     """Checks every build of this process, and counts the classes that it saw; keeps no metadata alive."""
 
     def __init__(self, minor: str) -> None:
         self.minor = minor
-        self._origins: WeakKeyDictionary[Any, Origin] = WeakKeyDictionary()
-        self._facts: WeakKeyDictionary[Any, tuple[Facts, Facts]] = WeakKeyDictionary()
+        self._origins: _OfBuilders[Origin] = _OfBuilders()
+        self._facts: _OfBuilders[tuple[Facts, Facts]] = _OfBuilders()
         self._seen: Counter[tuple[str, str, bool]] = Counter()
         self._lock = Lock()
         atexit.register(self.log_seen)
@@ -61,11 +80,7 @@ class Monitor:
 
     def origin_of(self, builder: Any) -> Origin:
         """Return where a builder comes from; what it says itself when it was not remembered."""
-        try:
-            found = self._origins.get(builder)
-        except TypeError:
-            found = None
-        return found or Origin(spec=getattr(builder, "kv_cache_spec", None))
+        return self._origins.get(builder) or Origin(spec=getattr(builder, "kv_cache_spec", None))
 
     def look(self, builder: Any, batch: Any, result: Any, *, capturing: bool = False) -> None:
         """Check what a builder returned, and do what the mode says.

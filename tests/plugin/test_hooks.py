@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from mla_contract.errors import ContractError
 from mla_contract.plugin import hooks
-from mla_contract.plugin.monitor import Monitor
+from mla_contract.plugin.monitor import Monitor, Origin
 from mla_contract.runtime import tally, validating
 from mla_contract.testing.lowering import LoweredKind
 from tests.lab.subjects import make_subject
@@ -191,3 +193,22 @@ def test_choke_point_in_warn_mode_never_raises(line: str, monkeypatch: pytest.Mo
     with validating("warn"):
         assert bench.build(hostile, make_subject(LoweredKind.DENSE).batch) is hostile
     assert tally().counts()
+
+
+def test_monitor_of_a_builder_that_cannot_be_hashed_remembers_it() -> None:
+    """VLLM has builders that are dataclasses; they are told apart by identity, and forgotten when they are gone."""
+
+    @dataclass
+    class Builder:
+        """A builder that compares by its fields, and so has no hash."""
+
+        size: int
+
+    monitor, one, two = Monitor("0.32"), Builder(1), Builder(1)
+    origin = Origin(config="configuration")
+    monitor.remember(one, origin)
+    assert monitor.origin_of(one) is origin
+    assert monitor.origin_of(two).config is None
+    del one
+    gc.collect()
+    assert not monitor._origins._values

@@ -53,6 +53,12 @@ def dense_backend(support: str, graphs: Any) -> type:
             """Return the builder."""
             return Builder
 
+        @staticmethod
+        def get_impl_cls() -> type:
+            """Return vLLM's impl: a backend without one has a layer of its own."""
+            impl: type = dense.MLACommonImpl
+            return impl
+
     return Backend
 
 
@@ -130,12 +136,14 @@ class Kind:
         ratio: Tokens of one cached state.
         is_indexer: Whether the cache is an indexer's.
         changes: What its setting differs in from the others'.
+        alone: Why it does not serve several ranks of decode context parallelism; empty where it does.
     """
 
     backend: type
     ratio: int = 1
     is_indexer: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)
+    alone: str = ""
 
     def setting(self, setting: Setting) -> Setting:
         """Return a setting as this builder wants it."""
@@ -179,7 +187,10 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "rocm_sparse": Kind(rocm_aiter_mla_sparse.ROCMAiterMLASparseBackend),
         "flashmla_sparse": Kind(FlashMLASparseBackend),
         "flashmla_sparse_fp8": Kind(FlashMLASparseBackend, changes=_FP8),
-        "xpu_sparse": Kind(XPUMLASparseBackend),
+        "xpu_sparse": Kind(
+            XPUMLASparseBackend,
+            alone="the shared layer reads decode and seq_lens there, which its record lacks: debug mode says so",
+        ),
     }
 )
 """Each builder by name."""

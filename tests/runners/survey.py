@@ -108,6 +108,10 @@ class Surveyor:
 
     def cell(self, cell: Cell) -> None:
         """Run one cell."""
+        alone = KINDS[cell.builder].alone
+        if alone and cell.setting.dcp_size > 1:
+            self.survey.refused[cell.builder, cell.drafts, cell.setting.dcp_size] = alone
+            return
         try:
             config = engine_config(cell.setting)
             group = KINDS[cell.builder].group(cell.setting, config)
