@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mla_contract"
-ONE_PACKAGE = "mla_contract.audit.model."
+ONE_PACKAGE = "mla_contract.audit.model"
 """The class model, whose modules may refer to each other."""
 
 
@@ -58,43 +58,31 @@ def _imports(path: Path, known: Collection[str]) -> Iterator[str]:
             yield from (one.name for one in node.names if one.name.startswith("mla_contract"))
 
 
-def _circles(imports: dict[str, set[str]]) -> list[list[str]]:
-    """Return the groups of modules that import each other in a circle: Tarjan's strongly connected components."""
-    number: dict[str, int] = {}
-    low: dict[str, int] = {}
-    open_: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(name: str) -> None:
-        number[name] = low[name] = len(number)
-        open_.append(name)
-        for other in imports[name]:
-            if other not in number:
-                visit(other)
-            if other in open_:
-                low[name] = min(low[name], low[other])
-        if low[name] == number[name]:
-            group = open_[open_.index(name) :]
-            del open_[-len(group) :]
-            if len(group) > 1:
-                found.append(sorted(group))
-
-    for name in imports:
-        if name not in number:
-            visit(name)
-    return found
+def _circle(imports: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return modules that import each other in a circle; empty where there is none."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1]
+        return circle
+    return []
 
 
 def test_modules_import_each_other_in_no_circle_but_the_class_model() -> None:
-    """Imports for type checkers and those inside functions count as well."""
+    """Imports for type checkers and those inside functions count as well; the class model counts as one module."""
     paths = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for path in PACKAGE.rglob("*.py")
     }
-    imports = {
-        name: {one for one in _imports(path, paths) if one in paths and one != name} for name, path in paths.items()
-    }
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 5000))
-    circles = _circles(imports)
-    assert [group for group in circles if not all(name.startswith(ONE_PACKAGE) for name in group)] == []
-    assert _circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+    imports: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        own = _module(name)
+        found = {_module(one) for one in _imports(path, paths) if one in paths}
+        imports.setdefault(own, set()).update(found - {own})
+    assert _circle(imports) == []
+    assert set(_circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
+
+
+def _module(name: str) -> str:
+    """Return a module's name; that of the class model for each of its modules."""
+    return ONE_PACKAGE if name.startswith(f"{ONE_PACKAGE}.") else name

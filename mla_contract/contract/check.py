@@ -113,16 +113,15 @@ class _Applicable:
         """Add every breach of the clauses that a step can decide."""
         try:
             parts = self.parts_of(step)
-            run = self.known.get(parts)
-            if run is None:
-                run = self.known[parts] = _compile_run(self._decidable(step))
         except Exception:  # noqa: BLE001 - the records are foreign: a part that cannot be read is missing for its clauses
-            run = _compile_run(self._decidable(step))
+            for one in self.clauses:
+                found += one.check(step)
+            return
+        run = self.known.get(parts)
+        if run is None:
+            decidable = [one for one in self.clauses if one.lacks(step) is None]
+            run = self.known[parts] = _compile_run(decidable)
         run(step, found)
-
-    def _decidable(self, step: StepContext) -> list[Clause]:
-        """Return the clauses whose needs a step meets."""
-        return [one for one in self.clauses if one.lacks(step) is None]
 
 
 def _compile_run(clauses: list[Clause]) -> Run:
@@ -156,11 +155,7 @@ def _compile_questions(needs: Iterable[Need]) -> Callable[[StepContext], object]
     def text(parent: Need | None) -> str:
         """Return the questions below a need as the text of a tuple."""
         inner = [need for need in asked if need.of is parent]
-        parts = [f"{names[one]}(s) and {text(one)}" if _has_inner(one) else f"{names[one]}(s)" for one in inner]
-        return f"({''.join(f'{part}, ' for part in parts)})"
-
-    def _has_inner(need: Need) -> bool:
-        return any(one.of is need for one in asked)
+        return f"({''.join(f'{names[one]}(s) and {text(one)}, ' for one in inner)})" if inner else "True"
 
     questions: Callable[[StepContext], object] = eval(
         f"lambda s: {text(None)}", {name: need.is_met for need, name in names.items()}

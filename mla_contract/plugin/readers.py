@@ -40,13 +40,10 @@ class Reader:
 @cache
 def readers_of(minor: str) -> Mapping[tuple[str, str], Reader]:
     """Return the first reader of each (kind, field path) by a release's profile: shared code first, then unguarded."""
-    found: dict[tuple[str, str], Reader] = {}
-    for read in sorted(load_reads(minor)["reads"], key=_rank):
-        for kind in read["reached_by"]:
-            found.setdefault(
-                (kind, read["path"]), Reader(read["file"], read["line"], read["function"], read["condition"])
-            )
-    return found
+    return {
+        key: Reader(first["file"], first["line"], first["function"], first["condition"])
+        for key, (first, *_) in _reads_of(minor).items()
+    }
 
 
 def name_readers(violations: Iterable[Violation], kind: RecordKind, minor: str) -> tuple[Violation, ...]:
@@ -100,9 +97,9 @@ def _is_certain(read: Mapping[str, Any], has_prefills: bool, dcp_size: int) -> b
 
 @cache
 def _reads_of(minor: str) -> Mapping[tuple[str, str], tuple[Mapping[str, Any], ...]]:
-    """Return every read of each (kind, field path) by a release's profile."""
+    """Return every read of each (kind, field path) by a release's profile, the plainest first."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for read in load_reads(minor)["reads"]:
+    for read in sorted(load_reads(minor)["reads"], key=_rank):
         for kind in read["reached_by"]:
             found.setdefault((kind, read["path"]), []).append(read)
     return {key: tuple(reads) for key, reads in found.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from mla_contract.contract.schema.aiter import AiterSparseMetadata
@@ -60,8 +61,9 @@ def _says(backend: Any, question: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=64)
 def _serves_the_layer(backend: Any) -> bool:
-    """Return whether the shared layer can get an impl of a backend.
+    """Return whether the shared layer can get an impl of a backend; asked once, because answering may import it.
 
     A backend whose ``get_impl_cls`` says that there is none has a layer of its own, which reads its records by itself.
 

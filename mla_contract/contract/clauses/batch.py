@@ -161,10 +161,7 @@ def check_max_seq_len(step: StepContext) -> Found:
 @clause(
     "MLA207",
     "The block table's columns cover the longest sequence: columns times block size, times ranks.",
-    needs=(
-        BATCH,
-        fact("kernel_block_size"),
-    ),
+    needs=(BATCH, fact("kernel_block_size")),
     incident="vllm#54359 vllm#56380 vllm#45380",
     example="410 columns, page 32*4, max_seq_len=262144",
     help="build the table at the kernel's block size",
@@ -191,10 +188,7 @@ def check_table_width(step: StepContext) -> Found:
 @clause(
     "MLA208",
     "There is a slot for every token of the batch.",
-    needs=(
-        NUM_TOKENS,
-        SLOTS_IN_TOKENS,
-    ),
+    needs=(NUM_TOKENS, SLOTS_IN_TOKENS),
     incident="vllm#34187",
     example="3 tokens, slot_mapping of 2",
     help="pad slot_mapping with -1 to the tokens of the op",

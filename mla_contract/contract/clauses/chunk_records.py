@@ -75,10 +75,7 @@ def check_continuation(step: StepContext) -> Found:
 @clause(
     "MLA314",
     "The host copy of the local starts is there exactly under DCP, and follows from the starts.",
-    needs=(
-        CHUNK_RECORDS,
-        LOCAL_LENS,
-    ),
+    needs=(CHUNK_RECORDS, LOCAL_LENS),
     incident="vllm#28514 vllm#50613",
     example="dcp 2, interleave 2, starts [0,8]: local starts [0,4], not [0,8]",
     help="local start = ceil(start / virtual block) * interleave",
@@ -100,11 +97,7 @@ def check_local_starts(step: StepContext) -> Found:
     "MLA324",
     "The context lengths on the device are those of the host, and the sums over the chunks.",
     level="values",
-    needs=(
-        CONTEXT,
-        READABLE_SHAPE,
-        DEVICE_CONTEXT_LENS,
-    ),
+    needs=(CONTEXT, READABLE_SHAPE, DEVICE_CONTEXT_LENS),
     incident="vllm#50497 vllm#50613",
     example="context_lens_list=[7,8], context_lens=[7,9]",
     help="copy the host list to the device once, and plan from the same list",
@@ -126,10 +119,7 @@ def check_device_context(step: StepContext) -> Found:
     "MLA325",
     "The prefix sums and the owners of gathered local rows follow the padded local lengths.",
     level="values",
-    needs=(
-        CONTEXT,
-        PADDED_LOCAL_LENS,
-    ),
+    needs=(CONTEXT, PADDED_LOCAL_LENS),
     incident="vllm#28476 vllm#28411",
     example="dcp 2, padded lens=[4,2], padded cu=[0,4,8]",
     help="build both from the padded local lengths, which are the same on every rank",

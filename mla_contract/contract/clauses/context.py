@@ -63,11 +63,7 @@ def _no_local_lens(step: StepContext, chunk: ChunkView) -> Breach:
 @clause(
     "MLA301",
     "Chunked context is there exactly when a prefill has cached tokens, never by a flag.",
-    needs=(
-        PREFILL,
-        DECODES,
-        CONTEXT_LENS,
-    ),
+    needs=(PREFILL, DECODES, CONTEXT_LENS),
     incident="vllm#14009 vllm#14069",
     example="q=[4], s=[20], chunked prefill off: None",
     help="decide by the context lengths of this batch",
@@ -86,10 +82,7 @@ def check_context_present(step: StepContext) -> Found:
 @clause(
     "MLA302",
     "The chunks of each request partition its cached tokens: no gap, no overlap.",
-    needs=(
-        CONTEXT,
-        WANTED_CONTEXT,
-    ),
+    needs=(CONTEXT, WANTED_CONTEXT),
     incident="vllm#50497 vllm#50613",
     example="ctx=[10], chunks of 4 and 4",
     help="advance each request's start by what the previous chunk took",
@@ -116,10 +109,7 @@ def check_context_sums(step: StepContext) -> Found:
 @clause(
     "MLA303",
     "Every chunk start, and every length that a request is split at, is aligned to page and interleave.",
-    needs=(
-        CONTEXT,
-        ALIGNMENT,
-    ),
+    needs=(CONTEXT, ALIGNMENT),
     incident="vllm#41229 vllm-ascend#5767",
     example="ws=65536, dcp=8, n=3: chunk 21845, 21845 % 8 = 5",
     help="round to lcm(block size, ranks * interleave) on every platform",
@@ -166,10 +156,7 @@ def check_context_fits(step: StepContext) -> Found:
 @clause(
     "MLA305",
     "The totals and maxima of a chunk are those of its lengths.",
-    needs=(
-        CONTEXT,
-        READABLE_SHAPE,
-    ),
+    needs=(CONTEXT, READABLE_SHAPE),
     incident="vllm#15492",
     example="lens=[4,3], num_context_tokens=8",
     help="derive totals and maxima from the lengths",
@@ -198,10 +185,7 @@ def check_context_totals(step: StepContext) -> Found:
 @clause(
     "MLA306",
     "A request without tokens in a chunk is left out of it, or the chunk says so; those without context are listed.",
-    needs=(
-        CONTEXT,
-        EMPTY_CELLS,
-    ),
+    needs=(CONTEXT, EMPTY_CELLS),
     incident="vllm#27491 vllm#15492 vllm#49294 vllm#49334",
     example="ctx=[4,12], chunk 4: cells [[4,4],[0,4],[0,4]]",
     help="the consumer gives empty cells output 0 and LSE -inf; tell it which they are",
@@ -238,11 +222,7 @@ def check_empty_cells(step: StepContext) -> Found:
 @clause(
     "MLA307",
     "Under DCP the ranks' true local lengths sum to the context, and padded lengths follow from start and length.",
-    needs=(
-        CONTEXT,
-        DCP,
-        READABLE_SHAPE,
-    ),
+    needs=(CONTEXT, DCP, READABLE_SHAPE),
     incident="vllm#28476 vllm#28411 vllm#28514",
     example="dcp 2, interleave 1, ctx=[10], chunk 4: local 2,2,1 and not 5",
     help="derive a chunk's local rows from what remains in that chunk",
@@ -274,10 +254,7 @@ def check_local_lens(step: StepContext) -> Found:
 @clause(
     "MLA308",
     "A chunk ends inside its request's context and inside the block table's row.",
-    needs=(
-        CONTEXT,
-        fact("kernel_block_size"),
-    ),
+    needs=(CONTEXT, fact("kernel_block_size")),
     incident="vllm#45380 vllm#49427 vllm#27909 vllm#28760",
     example="table width 2, kb=64, start=128, len=65: column 2 of 2",
     help="clamp the last chunk to the context",

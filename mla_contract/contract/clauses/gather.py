@@ -16,11 +16,7 @@ _OF_REQUESTS = ("request_slice", "token_slice", "continuation_token_end", "max_q
 @clause(
     "MLA309",
     "A chunk's query tokens are those of its requests.",
-    needs=(
-        CHUNK_RECORDS,
-        DECODES,
-        START_LOC,
-    ),
+    needs=(CHUNK_RECORDS, DECODES, START_LOC),
     incident="vllm#50613",
     example="q=[3,2], chunk of request 1: token_slice 2:5",
     help="take both ends from the prefill offsets",
@@ -49,10 +45,7 @@ def check_chunk_tokens(step: StepContext) -> Found:
 @clause(
     "MLA310",
     "Host sources of asynchronous copies are pinned.",
-    needs=(
-        CONTEXT,
-        fact("pinned_sources"),
-    ),
+    needs=(CONTEXT, fact("pinned_sources")),
     incident="vllm#45074",
     example="one prefill with context, seq_lens pageable",
     help="allocate host sources with pin_memory; otherwise the copy blocks",
@@ -73,11 +66,7 @@ def check_pinned(step: StepContext) -> Found:
 @clause(
     "MLA311",
     "The gather copies when cache and workspace have one dtype, and dequantises otherwise.",
-    needs=(
-        CONTEXT,
-        fact("gather_kind"),
-        fact("cache_dtype"),
-    ),
+    needs=(CONTEXT, fact("gather_kind"), fact("cache_dtype")),
     incident="vllm#48642",
     example="fp8 cache, bf16 workspace, gather kind copy",
     help="decide the gather by both dtypes and the layout, not by the backend's name",

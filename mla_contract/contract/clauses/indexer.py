@@ -23,11 +23,7 @@ from mla_contract.contract.step.host import host_ints
 @clause(
     "MLA341",
     "The indexer's decode and prefill tokens sum to the batch's tokens.",
-    needs=(
-        INDEXER,
-        NUM_TOKENS,
-        COUNTS,
-    ),
+    needs=(INDEXER, NUM_TOKENS, COUNTS),
     incident="vllm#35690 vllm#34187",
     example="T=6, NDT=1, NPT=4",
     help="take both from the split of this batch",
@@ -65,10 +61,7 @@ def check_indexer_parts(step: StepContext) -> Found:
 @clause(
     "MLA343",
     "The indexer's decode arrays have one count of rows, of decodes or of decode tokens; lengths are dense int32.",
-    needs=(
-        INDEXER_DECODE,
-        DECODES,
-    ),
+    needs=(INDEXER_DECODE, DECODES),
     incident="vllm#40987 vllm#39542 vllm#56237",
     example="flattened, q=[1]*3, NDT=4: lengths of 3 rows",
     help="view the flat persistent buffer; slice every array by the same count",
@@ -98,10 +91,7 @@ def check_indexer_rows(step: StepContext) -> Found:
 @clause(
     "MLA344",
     "Without padding of queries the decode tokens are rows times one length.",
-    needs=(
-        INDEXER_DECODE,
-        DECODES,
-    ),
+    needs=(INDEXER_DECODE, DECODES),
     incident="vllm#52500 vllm#39542",
     example="decode_lens=[1]*6, NDT=8: 8 % 6 != 0",
     help="requires_padding must look at the padded tokens, not only at real lengths",
@@ -146,10 +136,7 @@ def check_capacity(step: StepContext) -> Found:
 @clause(
     "MLA346",
     "Padded decode output goes to scratch: the rows written back are the decode tokens.",
-    needs=(
-        COUNTS,
-        fact("topk_rows"),
-    ),
+    needs=(COUNTS, fact("topk_rows")),
     incident="vllm#32175 vllm#32172 vllm#39542",
     example="q=[2,1,5], next_n=2: padded 4 > NDT 3, row 3 is the first prefill row",
     help="unpack to the decode tokens before writing the shared top-k rows",
@@ -168,10 +155,7 @@ def check_topk_rows(step: StepContext) -> Found:
     "MLA347",
     "The lengths of the decode rows sum to no more than the decode tokens.",
     level="values",
-    needs=(
-        INDEXER_DECODE,
-        DECODES,
-    ),
+    needs=(INDEXER_DECODE, DECODES),
     incident="vllm#39277 vllm#39542",
     example="live 1, bucket 4, decode_lens=[1,8,8,8], NDT=8",
     help="take lengths from offsets of this step",
@@ -209,11 +193,7 @@ def _wanted_lens(step: StepContext, rows: int, width: int) -> tuple[Ints, ...]:
     "MLA348",
     "A decode token sees context + its offset + 1 keys, in states of this rank; padding sees exactly 0.",
     level="values",
-    needs=(
-        INDEXER_DECODE,
-        BATCH,
-        COUNTS,
-    ),
+    needs=(INDEXER_DECODE, BATCH, COUNTS),
     incident="vllm#51593 vllm#45227",
     example="s=[9,0], next_n=2: [[8,9],[0,0]], buggy [-1,0]",
     help="expand per token, clamp at 0, localise, then divide by the compress ratio",
@@ -232,11 +212,7 @@ def check_indexer_lens(step: StepContext) -> Found:
     "MLA349",
     "The logits schedule gets at least one length of 1 or more, or clamped lengths.",
     level="values",
-    needs=(
-        INDEXER_DECODE,
-        DECODES,
-        fact("schedule_clamped"),
-    ),
+    needs=(INDEXER_DECODE, DECODES, fact("schedule_clamped")),
     incident="vllm#51970 vllm#51499 vllm#51181 vllm#51972",
     example="B=32, s=[1]*32, ratio 4: all lengths 0",
     help="clamp the schedule's input, not the lengths themselves",
@@ -255,12 +231,7 @@ def check_schedule_input(step: StepContext) -> Found:
     "MLA350",
     "Global decode lengths are taken before localisation, and stay in tokens.",
     level="values",
-    needs=(
-        INDEXER_DECODE,
-        BATCH,
-        COUNTS,
-        GLOBAL_LENS,
-    ),
+    needs=(INDEXER_DECODE, BATCH, COUNTS, GLOBAL_LENS),
     incident="vllm#28990 vllm#36723",
     example="dcp 2, s=[9]: global 5 instead of 9",
     help="expand the global lengths into a buffer of their own; only the local ones are divided by the compress ratio",

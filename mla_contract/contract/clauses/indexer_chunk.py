@@ -73,11 +73,7 @@ def _states(step: StepContext, run: ChunkRun) -> int | None:
 @clause(
     "MLA361",
     "Chunks tile the prefill tokens in order; only slices without any state are left out.",
-    needs=(
-        INDEXER_PREFILL,
-        COUNTS,
-        NUM_TOKENS,
-    ),
+    needs=(INDEXER_PREFILL, COUNTS, NUM_TOKENS),
     incident="vllm#34553 vllm#36178",
     example="NDT=1, T=9: chunks [1,4) and [5,9)",
     help="start each chunk where the last one ended",
@@ -116,10 +112,7 @@ def _stateless(step: StepContext, start: int, end: int) -> bool:
 @clause(
     "MLA362",
     "A chunk skips the gather exactly when it is a later slice of the previous chunk's requests.",
-    needs=(
-        INDEXER_PREFILL,
-        WHOLE_QUERIES,
-    ),
+    needs=(INDEXER_PREFILL, WHOLE_QUERIES),
     incident="vllm#40018 vllm#36178",
     example="first chunk with skip_kv_gather=True",
     help="gather in the first chunk of a run only; a consumer must honour the flag",
@@ -147,10 +140,7 @@ def check_skip_gather(step: StepContext) -> Found:
 @clause(
     "MLA363",
     "The states of a chunk are those of its requests, and fit the consumer's buffer, also for one long request.",
-    needs=(
-        INDEXER_PREFILL,
-        WHOLE_QUERIES,
-    ),
+    needs=(INDEXER_PREFILL, WHOLE_QUERIES),
     incident="vllm#51252 vllm#55222",
     example="ws 40 tokens, ratio 4, 6 rows of 2 states: 12 rows, 10 available",
     help="divide lengths, budget and buffer by the compress ratio alike",
@@ -177,10 +167,7 @@ def check_chunk_states(step: StepContext) -> Found:
 @clause(
     "MLA364",
     "The logits of a chunk fit their budget, unless it has one query row.",
-    needs=(
-        INDEXER_PREFILL,
-        fact("logits_budget_bytes"),
-    ),
+    needs=(INDEXER_PREFILL, fact("logits_budget_bytes")),
     incident="vllm#36178 vllm#34553 vllm#35488",
     example="M=8192, N=300000: 9.2 GiB of fp32, budget 512 MiB",
     help="bound query rows times states, not states alone",
@@ -228,11 +215,7 @@ def check_chunk_rows(step: StepContext) -> Found:
 @clause(
     "MLA366",
     "Under DCP the widest rank bounds this rank's states, and all ranks together hold the chunk's.",
-    needs=(
-        INDEXER_PREFILL,
-        DCP,
-        WHOLE_QUERIES,
-    ),
+    needs=(INDEXER_PREFILL, DCP, WHOLE_QUERIES),
     incident="vllm#50095",
     example="dcp 2, total 9, max_local 4",
     help="take the maximum over ranks for the width of the collective",

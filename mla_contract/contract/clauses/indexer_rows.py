@@ -22,10 +22,7 @@ DECODE_ROWS = Need(
 @clause(
     "MLA351",
     "The indexer's sequence lengths have a row for each decode and each prefill.",
-    needs=(
-        INDEXER,
-        COUNTS,
-    ),
+    needs=(INDEXER, COUNTS),
     incident="vllm#35690 vllm#39542",
     example="ND=2, NP=3, seq_lens of 4",
     help="take the lengths of this batch, sliced by its requests",
@@ -44,10 +41,7 @@ def check_indexer_seq_rows(step: StepContext) -> Found:
 @clause(
     "MLA352",
     "The indexer's global decode lengths have the rows of its local ones.",
-    needs=(
-        INDEXER_DECODE,
-        GLOBAL_LENS,
-    ),
+    needs=(INDEXER_DECODE, GLOBAL_LENS),
     incident="vllm#36723",
     example="dcp 2, decode.seq_lens of 3 rows, global_seq_lens of 2",
     help="slice both by the same count",
@@ -81,12 +75,7 @@ def _readings(step: StepContext, rows: int) -> tuple[tuple[Ints, Ints], ...]:
     "MLA353",
     "The lengths of the indexer's decode rows are the queries' lengths, or 1 on live rows where a row is a token.",
     level="values",
-    needs=(
-        INDEXER_DECODE,
-        BATCH,
-        COUNTS,
-        DECODE_ROWS,
-    ),
+    needs=(INDEXER_DECODE, BATCH, COUNTS, DECODE_ROWS),
     incident="vllm#39277 vllm#39542",
     example="q=[2,2], decode_lens=[2,1]",
     help="take lengths from offsets of this step",

@@ -41,11 +41,7 @@ LONGEST_PREFILL = Need(
 @clause(
     "MLA241",
     "A decode record is there exactly when there are decodes, a prefill record only when there are prefills.",
-    needs=(
-        MLA,
-        COUNTS,
-        DECODE_MEMBER,
-    ),
+    needs=(MLA, COUNTS, DECODE_MEMBER),
     incident="vllm#14009 vllm#55757",
     example="dense, ND=2, decode=None",
     help="build each nested record from the counts, not from a flag",
@@ -70,11 +66,7 @@ def check_records_present(step: StepContext) -> Found:
 @clause(
     "MLA242",
     "prefill_max_seq_len is the longest prefill sequence where a prefill record is built, and 0 without prefills.",
-    needs=(
-        SPARSE,
-        STATED_PREFILL_MAX,
-        LONGEST_PREFILL,
-    ),
+    needs=(SPARSE, STATED_PREFILL_MAX, LONGEST_PREFILL),
     incident="vllm#47327 vllm#50064",
     example="NP=1, s=[900], prefill_max_seq_len=0",
     help="a forgotten 0 is below every top-k and always chooses dense prefill; set it in build()",
@@ -95,12 +87,7 @@ def check_prefill_max_seq_len(step: StepContext) -> Found:
 @clause(
     "MLA243",
     "decode_max_query_len bounds the decode queries.",
-    needs=(
-        DECODES,
-        START_LOC,
-        STATED_DECODE_MAX,
-        SPLIT,
-    ),
+    needs=(DECODES, START_LOC, STATED_DECODE_MAX, SPLIT),
     incident="vllm#50064",
     example="q=[4], ND=1, decode_max_query_len=0",
     help="take the maximum over the decode requests",
@@ -118,10 +105,7 @@ def check_decode_max_query_len(step: StepContext) -> Found:
 @clause(
     "MLA244",
     "Counts and maxima that the metadata repeats are those of its batch.",
-    needs=(
-        BATCH,
-        RECORD,
-    ),
+    needs=(BATCH, RECORD),
     incident="ATOM#2044 vllm#48261",
     example="metadata of the previous step: num_actual_tokens=4, batch 5",
     help="copy the counts from the batch that build() was given",
@@ -149,10 +133,7 @@ def _is_local(step: StepContext, name: str, own: Any, given: Any) -> bool:
 @clause(
     "MLA245",
     "The indexer and the MLA metadata of one layer split the batch alike.",
-    needs=(
-        MLA,
-        traced("indexer"),
-    ),
+    needs=(MLA, traced("indexer")),
     incident="vllm#52512 vllm#48642",
     example="MLA ND=1, indexer ND=2",
     help="split once for each batch and hand the result to both builders",
@@ -226,10 +207,7 @@ def check_addresses(step: StepContext) -> Found:
 @clause(
     "MLA248",
     "The builder returns the class that the impl is written for.",
-    needs=(
-        RECORD,
-        traced("metadata_class"),
-    ),
+    needs=(RECORD, traced("metadata_class")),
     incident="vllm#38145 vllm#31816",
     example="a subclass of a backend that inherits the common builder",
     help="override get_builder_cls together with the impl",

@@ -54,10 +54,7 @@ def check_paged_capacity(step: StepContext) -> Found:
 @clause(
     "MLA382",
     "The six arrays of the persistent work plan are all set, or none is.",
-    needs=(
-        SPARSE,
-        WORK_POINTERS,
-    ),
+    needs=(SPARSE, WORK_POINTERS),
     incident="vllm#47042 vllm#46997",
     example="work_indptr set, reduce_indptr None",
     help="set them in one place",
@@ -76,10 +73,7 @@ def check_work_complete(step: StepContext) -> Found:
     "MLA383",
     "A row's offsets hold its selected keys: min(position + 1, topk); padding repeats the last offset.",
     level="values",
-    needs=(
-        PAGED,
-        BATCH,
-    ),
+    needs=(PAGED, BATCH),
     incident="vllm#47766 sglang#16531 ATOM#1595",
     example="topk 4, ctx 0, q=2: offsets [0,1,3]",
     help="sum min(position + 1, topk) over the rows of this step; rewrite the tail",
@@ -114,12 +108,7 @@ def check_paged_offsets(step: StepContext) -> Found:
     "MLA384",
     "A paged decode table: pages = ceil(len / page), last page = (len - 1) % page + 1, no page for an empty row.",
     level="values",
-    needs=(
-        BATCH,
-        COUNTS,
-        DECODE_PAGES,
-        fact("kernel_block_size"),
-    ),
+    needs=(BATCH, COUNTS, DECODE_PAGES, fact("kernel_block_size")),
     incident="sglang#16531",
     example="page 64, s=[65]: last_page_len 1, indptr [0,2]",
     help="hand the kernel's page size to the metadata call",

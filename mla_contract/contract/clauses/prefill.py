@@ -26,11 +26,7 @@ def prefill_lens(step: StepContext) -> Ints:
 @clause(
     "MLA261",
     "The prefill record's longest query is the longest among the prefill requests.",
-    needs=(
-        PREFILL,
-        DECODES,
-        START_LOC,
-    ),
+    needs=(PREFILL, DECODES, START_LOC),
     incident="vllm#39277",
     example="q=[1,5], ND=1, prefill.max_query_len=4",
     help="take the maximum over the prefill requests only",
@@ -48,11 +44,7 @@ def check_prefill_max(step: StepContext) -> Found:
 @clause(
     "MLA262",
     "The prefill record's host query lengths are those of the batch.",
-    needs=(
-        DECODES,
-        START_LOC,
-        HOST_PREFILL_LENS,
-    ),
+    needs=(DECODES, START_LOC, HOST_PREFILL_LENS),
     incident="vllm#48642",
     example="q=[1,5], ND=1, query_lens_cpu=[1]",
     help="slice the batch's lengths from num_decodes on",
@@ -71,11 +63,7 @@ def check_prefill_host_lens(step: StepContext) -> Found:
     "MLA263",
     "The prefill record's offsets are those of the batch from the first prefill on, starting at 0 again.",
     level="values",
-    needs=(
-        PREFILL,
-        BATCH,
-        DECODES,
-    ),
+    needs=(PREFILL, BATCH, DECODES),
     incident="vllm#48642",
     example="q=[1,5], ND=1, prefill.query_start_loc=[1,6]",
     help="subtract query_start_loc[num_decodes]",
@@ -94,11 +82,7 @@ def check_prefill_offsets(step: StepContext) -> Found:
     "MLA264",
     "The prefill record's block table holds the rows of the prefill requests.",
     level="values",
-    needs=(
-        PREFILL,
-        BATCH,
-        fact("kernel_block_size"),
-    ),
+    needs=(PREFILL, BATCH, fact("kernel_block_size")),
     incident="vllm#48659",
     example="q=[1,5], ND=1, prefill.block_table = first row",
     help="slice the batch's table from num_decodes on",

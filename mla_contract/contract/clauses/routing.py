@@ -28,11 +28,7 @@ _PER_ROW = (
 @clause(
     "MLA251",
     "Every array with a row for each token has the rows that the decode kernel is handed; offsets have one more.",
-    needs=(
-        SPARSE,
-        COUNTS,
-        NUM_TOKENS,
-    ),
+    needs=(SPARSE, COUNTS, NUM_TOKENS),
     incident="vllm#48642 vllm#48611 ATOM#1595",
     example="q=[1,64], s=[100,64], dense split: 65 request ids, 1 row of q",
     help="cut per-token arrays to num_decode_tokens while dense prefill is active, else to all tokens",
@@ -59,10 +55,7 @@ def check_kernel_rows(step: StepContext) -> Found:
 @clause(
     "MLA252",
     "A backend that declares all tokens decodes says so in every count.",
-    needs=(
-        MLA,
-        ALL_DECODES,
-    ),
+    needs=(MLA, ALL_DECODES),
     incident="vllm#52066 vllm#48722",
     example="declared all_decodes, q=[1,5], ND=1, NP=1",
     help="set num_decodes=num_reqs, num_prefills=0, num_decode_tokens=num_actual_tokens",
@@ -85,10 +78,7 @@ def check_all_decodes(step: StepContext) -> Found:
     "MLA253",
     "A token's request id is the request that its position in the batch belongs to; padding tokens own row 0.",
     level="values",
-    needs=(
-        BATCH,
-        REQUEST_IDS,
-    ),
+    needs=(BATCH, REQUEST_IDS),
     incident="vllm#48642 vllm#57388",
     example="q=[2,1], req_id_per_token=[0,1,1]",
     help="repeat request ids by the query lengths of this step, and clear the tail",
@@ -116,10 +106,7 @@ def check_request_ids(step: StepContext) -> Found:
 @clause(
     "MLA254",
     "The top-k index array has the axes that the kernel declares.",
-    needs=(
-        fact("topk_rank"),
-        fact("topk_shape"),
-    ),
+    needs=(fact("topk_rank"), fact("topk_shape")),
     incident="vllm#57388",
     example="topk indices of 2 axes, kernel wants 3",
     help="reshape where the kernel is called",

@@ -98,10 +98,7 @@ def check_sums(step: StepContext) -> Found:
 @clause(
     "MLA233",
     "The decode tokens are the query tokens of the leading decode requests.",
-    needs=(
-        COUNTS,
-        START_LOC,
-    ),
+    needs=(COUNTS, START_LOC),
     incident="vllm#48611 vllm#34187",
     example="q=[1,5], ND=1, NDT=2",
     help="take num_decode_tokens from query_start_loc_cpu[num_decodes]",
@@ -121,12 +118,7 @@ def check_decode_tokens(step: StepContext) -> Found:
 @clause(
     "MLA234",
     "No decode is longer than the threshold; with uniform decodes all have one length, or none.",
-    needs=(
-        DECODES,
-        START_LOC,
-        fact("decode_threshold"),
-        SPLIT,
-    ),
+    needs=(DECODES, START_LOC, fact("decode_threshold"), SPLIT),
     incident="vllm#47381 vllm#39277",
     example="q=[1,8], thr=4, ND=2",
     help="split after sorting, with the threshold that the kernel was built for",
@@ -156,11 +148,7 @@ def check_decode_lens(step: StepContext) -> Found:
 @clause(
     "MLA235",
     "No piece of a prompt is among the decodes, unless the backend declares short extends equal to decodes.",
-    needs=(
-        DECODES,
-        CONTEXT_LENS,
-        fact("short_extends_are_decodes"),
-    ),
+    needs=(DECODES, CONTEXT_LENS, fact("short_extends_are_decodes")),
     incident="vllm-ascend#6835 vllm-ascend#5583 vllm#32716 vllm#53059",
     example="q=[4], s=[4], computed=[0], K=3, thr=4, ND=1",
     help="classify by context and prefilling flag, not by length alone",
@@ -180,11 +168,7 @@ def check_no_prompt_in_decodes(step: StepContext) -> Found:
 @clause(
     "MLA236",
     "A padding request never starts the prefill region.",
-    needs=(
-        COUNTS,
-        START_LOC,
-        PADDING_IS_DECODE,
-    ),
+    needs=(COUNTS, START_LOC, PADDING_IS_DECODE),
     incident="vllm#29644",
     example="q=[4,4,4,0,0,0,0,0], thr=4, uniform: ND=3, NP=5",
     help="count padding requests as decodes",
@@ -204,12 +188,7 @@ def check_padding_is_decode(step: StepContext) -> Found:
 @clause(
     "MLA237",
     "The shared split is maximal: the first prefill is not a decode. Demanded only of backends that declare it.",
-    needs=(
-        COUNTS,
-        START_LOC,
-        SHARED_SPLIT,
-        fact("decode_threshold"),
-    ),
+    needs=(COUNTS, START_LOC, SHARED_SPLIT, fact("decode_threshold")),
     incident="vllm#47381",
     example="q=[1,1,5], thr=1, declared shared split, ND=1",
     help="use the shared split, or declare another routing",

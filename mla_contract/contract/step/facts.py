@@ -114,10 +114,6 @@ class Facts:
             return tokens
         return -(-tokens // self.virtual_block) * self.dcp_interleave
 
-    def local_len(self, length: int, rank: int | None = None) -> int:
-        """Return how many of ``length`` leading tokens a rank stores."""
-        return int(self.local_lens(np.array(length), rank))
-
     def local_lens(self, lens: NDArray[np.int64], rank: int | None = None, *, unit: int = 1) -> NDArray[np.int64]:
         """Return the part of each length that a rank stores.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -42,32 +42,6 @@ def host(array: Any) -> NDArray[Any]:
     _reads.set(_reads.get() + 1)
     elements: NDArray[Any] = array.numpy() if array.is_cpu else array.detach().cpu().numpy()
     return elements
-
-
-def on_host(arrays: Sequence[Any]) -> Sequence[Any]:
-    """Return arrays of one device, copied to the host unless they live there, with one look at the capture.
-
-    Raises:
-        CaptureInProgress: If a stream is being captured.
-
-    Sync: reads device memory
-    """
-    is_cpu = arrays[0].is_cpu
-    if _pretend_capture.get() or (not is_cpu and is_capturing()):
-        raise CaptureInProgress("values are not read during stream capture")
-    _reads.set(_reads.get() + len(arrays))
-    return arrays if is_cpu else [array.detach().cpu() for array in arrays]
-
-
-def host_all(*arrays: Any) -> list[NDArray[Any]]:
-    """Return ``host`` of several arrays of one device, with one look at the capture.
-
-    Raises:
-        CaptureInProgress: If a stream is being captured.
-
-    Sync: reads device memory
-    """
-    return [array.numpy() for array in on_host(arrays)]
 
 
 def host_ints(array: Any) -> NDArray[np.int64]:

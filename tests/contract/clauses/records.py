@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,6 +32,11 @@ from mla_contract.testing.records import (
 
 BLOCK = 4
 TOPK = 8
+
+
+def local_len(facts: Facts, length: int, rank: int | None = None) -> int:
+    """Return how many of ``length`` leading tokens a rank stores."""
+    return int(facts.local_lens(np.array(length), rank))
 
 
 def ints(values: Sequence[Any] | Tensor) -> Tensor:
@@ -117,7 +123,7 @@ def chunked_context(
             if facts.dcp_size > 1:
                 chunk.padded_local_seq_lens = [local]
                 ranks = range(facts.dcp_size)
-                chunk.local_context_lens_allranks = [[facts.local_len(total, rank) for rank in ranks]]
+                chunk.local_context_lens_allranks = [[local_len(facts, total, rank) for rank in ranks]]
                 chunk.padded_local_cu_seq_lens = ints([0, local])
                 chunk.padded_local_token_to_seq = torch.zeros(local, dtype=torch.int32)
                 chunk.local_starts = [facts.padded_rows(start)]
@@ -188,7 +194,7 @@ def dense(of: PlainBatch, decodes: int, facts: Facts | None = None, *, split: in
     decode = None
     if decodes:
         own = of.seq_lens[:decodes]
-        local = ints([facts.local_len(length) for length in own.tolist()]) if facts.dcp_size > 1 else own
+        local = ints([local_len(facts, length) for length in own.tolist()]) if facts.dcp_size > 1 else own
         decode = PlainDecode(of.block_table_tensor[:decodes], local, own if facts.dcp_size > 1 else None)
     return PlainDense(**_common(of, decodes), prefill=prefill(of, decodes, facts, split=split), decode=decode)
 
@@ -255,7 +261,7 @@ def _indexer_decode(of: PlainBatch, queries: Tensor, facts: Facts) -> PlainIndex
     lens = ints(lens.clamp(min=0))
     own = lens
     if facts.dcp_size > 1:
-        own = ints([[facts.local_len(length) for length in row] for row in lens.tolist()])
+        own = ints([[local_len(facts, length) for length in row] for row in lens.tolist()])
     return PlainIndexerDecode(
         block_table=of.block_table_tensor[: len(queries)],
         seq_lens=own // facts.compress_ratio,
@@ -270,7 +276,7 @@ def _indexer_chunks(of: PlainBatch, decodes: int, facts: Facts, cuts: Sequence[i
     first = int(of.query_start_loc_cpu[decodes])
     states = (of.seq_lens[decodes:] // facts.compress_ratio).tolist()
     shared = replace(facts, dcp_interleave=max(facts.dcp_interleave // facts.compress_ratio, 1))
-    ranks = [[shared.local_len(count, rank) for count in states] for rank in range(facts.dcp_size)]
+    ranks = [[local_len(shared, count, rank) for count in states] for rank in range(facts.dcp_size)]
     own = ranks[facts.dcp_rank] if facts.dcp_size > 1 else states
     bounds = []
     for row, query in enumerate(torch.diff(of.query_start_loc_cpu)[decodes:].tolist()):
@@ -278,7 +284,7 @@ def _indexer_chunks(of: PlainBatch, decodes: int, facts: Facts, cuts: Sequence[i
         for position in range(total - query, total):
             seen = (position + 1) // facts.compress_ratio
             start = sum(own[:row])
-            bounds.append((start, start + (shared.local_len(seen) if facts.dcp_size > 1 else seen)))
+            bounds.append((start, start + (local_len(shared, seen) if facts.dcp_size > 1 else seen)))
     edges = [0, *cuts, len(bounds)]
     chunks = []
     for start, end in zip(edges, edges[1:], strict=False):

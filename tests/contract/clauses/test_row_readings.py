@@ -15,7 +15,7 @@ from mla_contract.contract.clauses.registry import judge
 from mla_contract.contract.step.context import StepContext
 from mla_contract.testing.records import PlainIndexerDecode
 from tests.contract.clauses.cases import DCP, PLAIN, poke, put, subject
-from tests.contract.clauses.records import ints
+from tests.contract.clauses.records import ints, local_len
 from tests.lab.decode_records import PlainPagedDecode
 
 
@@ -39,7 +39,7 @@ def _flat(padded: Padded, lens: Sequence[int], owners: Sequence[int], *, shared:
     """Return the padded batch with one-dimensional decode rows."""
     facts = DCP if shared else PLAIN
     made = subject("indexer", facts, padded.queries, padded.lens, len(padded.queries))
-    local = [facts.local_len(length) for length in lens] if shared else lens
+    local = [local_len(facts, length) for length in lens] if shared else lens
     made.metadata.decode = PlainIndexerDecode(
         block_table=made.batch.block_table_tensor[torch.tensor(owners)],
         seq_lens=ints(local),
@@ -90,7 +90,7 @@ def _paged(padded: Padded, lens: Sequence[int], *, shared: bool = False) -> Step
     facts = DCP if shared else PLAIN
     made = subject("dense", facts, padded.queries, padded.lens, len(padded.queries))
     old, page = made.metadata.decode, facts.kernel_block_size or 1
-    local = [facts.local_len(length) for length in lens] if shared else lens
+    local = [local_len(facts, length) for length in lens] if shared else lens
     pages = [0, *accumulate(-(-length // page) for length in lens)]
     made.metadata.decode = PlainPagedDecode(
         block_table=old.block_table,
@@ -209,5 +209,5 @@ def _align_left(made: StepContext) -> None:
     """Put left-aligned lengths into the decode part of ``RAGGED``."""
     facts, decode = made.facts, made.metadata.decode
     shared = facts.dcp_size > 1
-    decode.seq_lens = ints([[facts.local_len(length) for length in row] for row in LEFT] if shared else LEFT)
+    decode.seq_lens = ints([[local_len(facts, length) for length in row] for row in LEFT] if shared else LEFT)
     decode.global_seq_lens = ints(LEFT) if shared else None
