@@ -107,7 +107,7 @@ def expand_decodes(shape: BatchShape, tokens: TokenMap, split: Split, rule: Deco
     longest = int(np.maximum.reduce(lens))
     num_live = int(shape.query_start_loc[split.num_decodes])
     if rule.flatten:
-        rows = _token_rows(tokens, num_live, split.num_decode_tokens)
+        rows = _token_rows(tokens, min(num_live, tokens.num_live), split.num_decode_tokens)
     else:
         rows = _request_rows(lens, shape.context_lens[: split.num_decodes], longest, rule.next_n)
     states = rows.visible if rule.compress_ratio == 1 else rows.visible // rule.compress_ratio

@@ -45,6 +45,7 @@ def facts_of(builder: Any, config: Any = None, group_spec: Any = None, *, packed
         ),
         context_rows=_int(builder, "chunked_prefill_workspace_size"),
         compress_ratio=compress_ratio,
+        topk_tokens=_int(getattr(getattr(config, "model_config", None), "hf_text_config", None), "index_topk"),
         padding_may_prefill=_padding_may_prefill(),
     )
 

@@ -140,8 +140,9 @@ def plan_config(target: ConformanceTarget) -> PlanConfig:
 
 def prepare(spec: BatchSpec, target: ConformanceTarget) -> PreparedStep | str:
     """Return the batch in the target's form, in the order that an engine gives it, or why it cannot be planned."""
-    planned = _planned(spec, plan_config(target))
-    return planned if isinstance(planned, str) else PreparedStep(common_batch(*planned), planned[1])
+    config = plan_config(target)
+    planned = _planned(spec, config)
+    return planned if isinstance(planned, str) else PreparedStep(common_batch(*planned, config.parallel), planned[1])
 
 
 @cache

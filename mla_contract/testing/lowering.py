@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mla_contract.adapters.context_parallel import local_lens
+from mla_contract.adapters.context_parallel import ContextParallel, local_lens
 from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
 from mla_contract.adapters.release import behaviour_of
 from mla_contract.adapters.split import Split
@@ -77,12 +77,15 @@ class Setup:
         )
 
 
-def common_batch(shape: BatchShape, plan: BatchPlan, *, live_flags: bool = False) -> records.PlainBatch:
+def common_batch(
+    shape: BatchShape, plan: BatchPlan, parallel: ContextParallel, *, live_flags: bool = False
+) -> records.PlainBatch:
     """Return the common batch of a plan, with its slots derived from its block table.
 
     Args:
         shape: The batch, with a block table.
         plan: Its plan.
+        parallel: The ranks that share its cache.
         live_flags: Whether trailing padding requests have no flag, as the newer runner leaves them.
 
     Sync: none.
@@ -101,6 +104,7 @@ def common_batch(shape: BatchShape, plan: BatchPlan, *, live_flags: bool = False
         block_table_tensor=tensor(shape.block_table),
         slot_mapping=tensor(plan.slot_mapping, "int64"),
         positions=tensor(plan.tokens.positions, "int64"),
+        dcp_local_seq_lens=tensor(local_lens(shape.seq_lens, parallel)) if parallel.size > 1 else None,
         is_prefilling=None if flags is None else tensor(flags, "bool"),
         seq_lens_cpu_upper_bound=tensor(shape.seq_lens),
     )
@@ -130,7 +134,7 @@ def lower(batch: records.PlainBatch, plan: BatchPlan, setup: Setup) -> Any:
 def build(shape: BatchShape, setup: Setup, *, live_flags: bool = False) -> tuple[records.PlainBatch, Any]:
     """Plan a batch and return it with its metadata; ``live_flags`` is as for ``common_batch``."""
     plan = plan_batch(shape, setup.config)
-    batch = common_batch(shape, plan, live_flags=live_flags)
+    batch = common_batch(shape, plan, setup.config.parallel, live_flags=live_flags)
     if setup.all_decodes:
         plan = plan._replace(split=Split(shape.num_reqs, 0, shape.num_actual_tokens, 0))
     return batch, lower(batch, plan, setup)
@@ -225,8 +229,10 @@ def _indexer_decode(batch: records.PlainBatch, plan: BatchPlan) -> records.Plain
     decode = plan.decode
     if decode is None:
         return None
+    owners = tensor(decode.row_requests)
+    table = batch.block_table_tensor[owners.clamp(min=0)]
     return records.PlainIndexerDecode(
-        block_table=batch.block_table_tensor[np.maximum(decode.row_requests, 0)],
+        block_table=table.masked_fill(owners[:, None] < 0, 0),
         seq_lens=tensor(decode.seq_lens),
         decode_lens=tensor(decode.decode_lens),
         requires_padding=decode.requires_padding,

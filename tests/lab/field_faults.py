@@ -10,7 +10,7 @@ from mla_contract.contract.schema.aiter import AiterSparseMetadata
 from mla_contract.contract.schema.batch import CommonBatch
 from mla_contract.contract.schema.core import MLAMetadata
 from mla_contract.contract.schema.indexer import IndexerMetadata
-from mla_contract.contract.schema.residence import DEVICE
+from mla_contract.contract.schema.residence import DEVICE, HOST
 from mla_contract.contract.schema.sparse import SparseMLAMetadata
 from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.structure.faults import CODE_OF
@@ -144,7 +144,7 @@ def _array_changes(place: Place, option: TensorSpec) -> Iterator[tuple[str, str,
         yield "wrong dtype", "dtype", _set(place, lambda old: old.to(wrong))
     if axes is not None:
         yield "extra axis", "rank", _set(place, lambda old: old.unsqueeze(0))
-        if array.dim() and array.shape[-1] > 1:
+        if array.dim() and array.shape[-1] > 1 and place.spec.residence != HOST:
             yield "strided", "strides", _set(place, lambda old: torch.stack([old, old], -1)[..., 0])
     devices = [spec for spec in specs_of(place.protocol).values() if spec.residence == DEVICE]
     if place.spec.residence is not None and (place.spec.residence != DEVICE or len(devices) > 1):

@@ -26,6 +26,7 @@ def value_faults() -> Iterator[PlantedFault]:
 
 
 DENSE: tuple[Line, ...] = (
+    ("stale element", "batch.positions", poke("batch.positions", 1, 1), "MLA217"),
     *shifts("metadata.num_reqs", "MLA107 MLA244", "MLA107 MLA244", "metadata.query_start_loc"),
     *shifts("metadata.num_actual_tokens", "MLA244", "MLA244"),
     *shifts("metadata.max_query_len", "MLA244", "MLA244"),
@@ -98,6 +99,8 @@ DENSE: tuple[Line, ...] = (
     ),
 )
 SPARSE: tuple[Line, ...] = (
+    ("not causal", "batch.causal", put("batch.causal", False), "MLA257"),
+    ("row of another request", "metadata.block_table", put("metadata.block_table", lambda old: old * 0), "MLA255"),
     *shifts("metadata.prefill_max_seq_len", "MLA242", "MLA242"),
     ("forgotten count", "metadata.prefill_max_seq_len", put("metadata.prefill_max_seq_len", 0), "MLA242"),
     ("one too few", "metadata.decode_max_query_len", shift("metadata.decode_max_query_len", -1), "MLA243"),
@@ -213,8 +216,13 @@ OTHERS: tuple[tuple[str, Maker, tuple[Line, ...]], ...] = (
     ),
 )
 
+DCP: tuple[Line, ...] = (
+    ("global for local", "batch.dcp_local_seq_lens", put("batch.dcp_local_seq_lens", lambda old: old * 2), "MLA218"),
+)
+
 TABLES: tuple[tuple[str, Maker, tuple[Line, ...]], ...] = (
     ("dense", legal.BASES["dense"], (*BATCH, *DENSE)),
+    ("dense, DCP", legal.BASES["dense, DCP"], DCP),
     ("padded", legal.padded, PADDED),
     ("sparse", legal.BASES["sparse"], SPARSE),
     ("aiter", legal.BASES["aiter"], AITER),

@@ -8,7 +8,7 @@ from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
 from mla_contract.contract.clauses.indexer_chunk import ChunkRun, chunks_of, runs_of
 from mla_contract.contract.clauses.need import BATCH, DCP, INDEXER_PREFILL, START_LOC, fact
 from mla_contract.contract.clauses.owners import equal, repeats_rows
-from mla_contract.contract.clauses.prefill import compare_tables
+from mla_contract.contract.clauses.tables import compare_tables
 from mla_contract.contract.step.context import Ints, StepContext
 from mla_contract.contract.step.host import host, host_ints
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
 from mla_contract.contract.clauses.need import ANY_DECODE, BATCH, COUNTS, DECODE, DECODES, Need, fact
-from mla_contract.contract.clauses.prefill import compare_tables
+from mla_contract.contract.clauses.tables import compare_tables
 from mla_contract.contract.step.context import Ints, StepContext, largest
 from mla_contract.contract.step.host import host_ints
 

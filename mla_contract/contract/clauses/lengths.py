@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
-from mla_contract.contract.clauses.need import BATCH, PCP, START_LOC, UPPER_LENS, WHOLE_QUERIES, Need, fact
+from mla_contract.contract.clauses.need import BATCH, DCP, PCP, START_LOC, UPPER_LENS, WHOLE_QUERIES, Need, fact
 from mla_contract.contract.clauses.owners import equal
 from mla_contract.contract.step.context import StepContext, largest, smallest
 from mla_contract.contract.step.host import host, host_ints
 
+LOCAL_LENS = Need("batch.dcp_local_seq_lens", lambda step: getattr(step.batch, "dcp_local_seq_lens", None) is not None)
 POSITIONS = Need("batch.positions", lambda step: getattr(step.batch, "positions", None) is not None)
 
 
@@ -165,3 +166,52 @@ def check_round_robin_positions(step: StepContext) -> Found:
     token = int(np.argmax(wrong)) + 1
     wanted = f"{values[token - 1] + size} at local row {token}"
     return (Breach(f"{step.batch_name}.positions", "position is not the global one", wanted, str(values[token])),)
+
+
+@clause(
+    "MLA217",
+    "The position of a stored token is its context and its place in the query.",
+    level="values",
+    needs=(BATCH, POSITIONS, WHOLE_QUERIES),
+    incident="vllm#48261 ATOM#2044",
+    example="q=[2], s=[9], positions=[7,7]",
+    help="compute positions from the lengths of this step",
+)
+def check_positions(step: StepContext) -> Found:
+    """Check the positions of tokens with a slot outside the null block: captures and dummies leave stale ones."""
+    positions, slots = host_ints(step.batch.positions), step.slots
+    wanted = step.places[: min(len(positions), len(slots))]
+    stored = slots[: len(wanted)] >= (step.facts.slot_span or step.facts.kernel_block_size or 1)
+    wrong = np.flatnonzero(stored & (positions[: len(wanted)] != wanted))
+    if not len(wrong):
+        return FINE
+    token = int(wrong[0])
+    got = str(positions[token])
+    return (Breach(f"{step.batch_name}.positions", "not the token's position", f"{wanted[token]} at {token}", got),)
+
+
+@clause(
+    "MLA218",
+    "The local lengths of the batch are this rank's part of its lengths.",
+    level="values",
+    needs=(BATCH, DCP, LOCAL_LENS),
+    incident="vllm#28990 vllm#50095",
+    example="dcp 2, rank 1, s=[9]: local 5 instead of 4",
+    help="localise the lengths of this step, with this rank and the interleave of the cache",
+)
+def check_local_lens(step: StepContext) -> Found:
+    """Check ``dcp_local_seq_lens``; where drafts are verified they may be parts of the bounds.
+
+    Source: vLLM 0.32.0 v1/worker/gpu_model_runner.py localises the host's optimistic lengths.
+    """
+    own = host_ints(step.batch.dcp_local_seq_lens)
+    wanted = step.facts.local_lens(step.seq_lens)
+    if equal(own, wanted) or own.shape != wanted.shape:
+        return FINE
+    bounds = wanted if step.upper_lens is None else step.facts.local_lens(step.upper_lens.astype(np.int64))
+    wrong = np.flatnonzero((own != wanted) & (own != bounds))
+    if not len(wrong):
+        return FINE
+    row = int(wrong[0])
+    path = f"{step.batch_name}.dcp_local_seq_lens"
+    return (Breach(path, "not this rank's part of the length", f"{wanted[row]} for request {row}", str(own[row])),)

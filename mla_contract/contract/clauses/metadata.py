@@ -17,7 +17,7 @@ from mla_contract.contract.clauses.need import (
     Need,
     traced,
 )
-from mla_contract.contract.step.context import StepContext, largest
+from mla_contract.contract.step.context import StepContext, largest, read
 from mla_contract.contract.step.trace import addresses_of
 
 DECODE_MEMBER = Need("metadata.decode as a member", lambda step: hasattr(step.metadata, "decode"), of=MLA)
@@ -26,14 +26,14 @@ STATED_PREFILL_MAX = Need(
     lambda step: type(getattr(step.metadata, "prefill_max_seq_len", None)) is int,
     of=SPARSE,
 )
+STATED_CAUSAL = Need("batch.causal as a flag", lambda step: isinstance(getattr(step.batch, "causal", None), bool))
 STATED_DECODE_MAX = Need(
     "metadata.decode_max_query_len", lambda step: type(getattr(step.metadata, "decode_max_query_len", None)) is int
 )
 LONGEST_PREFILL = Need(
-    "a prefill record and batch.seq_lens_cpu_upper_bound where there are prefills",
+    "batch.seq_lens_cpu_upper_bound where there are prefills",
     lambda step: (
-        not step.num_prefills
-        or (step.prefill is not None and step.upper_lens is not None and (step.num_decodes or 0) < len(step.upper_lens))
+        not step.num_prefills or (step.upper_lens is not None and (step.num_decodes or 0) < len(step.upper_lens))
     ),
 )
 
@@ -65,7 +65,7 @@ def check_records_present(step: StepContext) -> Found:
 
 @clause(
     "MLA242",
-    "prefill_max_seq_len is the longest prefill sequence where a prefill record is built, and 0 without prefills.",
+    "prefill_max_seq_len is the longest prefill sequence; 0 without prefills, and at will where no record is built.",
     needs=(SPARSE, STATED_PREFILL_MAX, LONGEST_PREFILL),
     incident="vllm#47327 vllm#50064",
     example="NP=1, s=[900], prefill_max_seq_len=0",
@@ -79,14 +79,14 @@ def check_prefill_max_seq_len(step: StepContext) -> Found:
         return FINE if stated == 0 else (Breach(path, "longest prefill without prefills", "0", str(stated)),)
     upper = step.upper_lens
     longest = largest(upper[decodes:])
-    if stated == longest:
+    if stated == longest or (step.prefill is None and not stated):
         return FINE
     return (Breach(path, "not the longest prefill sequence", str(longest), str(stated), {"num_decodes": decodes}),)
 
 
 @clause(
     "MLA243",
-    "decode_max_query_len bounds the decode queries.",
+    "decode_max_query_len bounds the decode queries, and is no more than the batch allows any query.",
     needs=(DECODES, START_LOC, STATED_DECODE_MAX, SPLIT),
     incident="vllm#50064",
     example="q=[4], ND=1, decode_max_query_len=0",
@@ -95,16 +95,19 @@ def check_prefill_max_seq_len(step: StepContext) -> Found:
 def check_decode_max_query_len(step: StepContext) -> Found:
     """Check the stated longest decode query."""
     stated = step.metadata.decode_max_query_len
-    longest = step.max_decode_query_len
-    if stated >= longest:
+    longest, path = step.max_decode_query_len, f"{step.name}.decode_max_query_len"
+    if stated < longest:
+        return (Breach(path, "a decode query is longer", f"at least {longest}", str(stated)),)
+    # Adaptive verification bounds what it asks of a request by a number of its own.
+    allowed = max(read(step.batch, "max_query_len") or 0, read(step.batch, "max_logits_per_req") or 0)
+    if stated <= allowed:
         return FINE
-    path = f"{step.name}.decode_max_query_len"
-    return (Breach(path, "a decode query is longer", f"at least {longest}", str(stated)),)
+    return (Breach(path, "no query of the batch may be so long", f"at most {allowed}", str(stated)),)
 
 
 @clause(
     "MLA244",
-    "Counts and maxima that the metadata repeats are those of its batch.",
+    "Counts, maxima and sizes that the metadata repeats are those of its batch and of the configuration.",
     needs=(BATCH, RECORD),
     incident="ATOM#2044 vllm#48261",
     example="metadata of the previous step: num_actual_tokens=4, batch 5",
@@ -117,6 +120,10 @@ def check_batch_counts(step: StepContext) -> Found:
         own, given = getattr(step.metadata, name, None), getattr(step.batch, name, None)
         if own is not None and given is not None and own != given and not _is_local(step, name, own, given):
             found.append(Breach(f"{step.name}.{name}", "differs from the batch", str(given), str(own)))
+    for name, configured in (("block_size", step.facts.kernel_block_size), ("topk_tokens", step.facts.topk_tokens)):
+        own = getattr(step.metadata, name, None)
+        if own is not None and configured is not None and own != configured:
+            found.append(Breach(f"{step.name}.{name}", "differs from the configuration", str(configured), str(own)))
     return tuple(found)
 
 
@@ -223,7 +230,7 @@ def check_class(step: StepContext) -> Found:
 
 @clause(
     "MLA249",
-    "Dense prefill is used only where layer, impl and gather allow it; skipped top-k only where nothing reads it.",
+    "Dense prefill is used only where layer, impl, gather and top-k allow it; skipped top-k where nothing reads it.",
     needs=(SPARSE,),
     incident="vllm#52512 vllm#55757",
     example="q=[64], s=[64], topk skipped, use_dense_mha=False",
@@ -239,6 +246,7 @@ def check_dense_prefill(step: StepContext) -> Found:
             "the layer never attends densely": facts.layer_allows_dense is False,
             "the backend declares no dense prefill": impl is False,
             "the gather does not understand the cache layout": facts.gather_reads_layout is False,
+            "a prefill is longer than its top-k, so that selection matters": _selects(step),
         }
         denied = [reason for reason, holds in reasons.items() if holds]
         if denied:
@@ -246,3 +254,30 @@ def check_dense_prefill(step: StepContext) -> Found:
     elif facts.topk_skipped and step.num_prefills:
         return (Breach(path, "sparse prefill reads a top-k that was skipped", "True, or scoring", str(dense)),)
     return FINE
+
+
+def _selects(step: StepContext) -> bool:
+    """Return whether any prefill has more keys than are selected; dense attention would read all of them."""
+    lens = None if step.upper_lens is None else step.upper_lens[step.num_decodes :]
+    return lens is not None and largest(lens) > step.metadata.topk_tokens
+
+
+@clause(
+    "MLA257",
+    "A record repeats whether its batch is causal; one that does not say so is causal.",
+    needs=(BATCH, RECORD, STATED_CAUSAL),
+    incident="vllm#41662",
+    example="batch.causal=False, a sparse record without a word of it",
+    help="refuse non-causal batches in build(), or hand causal on to the kernel",
+)
+def check_causal(step: StepContext) -> Found:
+    """Check the flag, where it is one for the whole batch."""
+    given, own = step.batch.causal, getattr(step.metadata, "causal", True)
+    if own is given or not isinstance(own, bool):
+        return FINE
+    path = f"{step.name}.causal" if hasattr(step.metadata, "causal") else f"{step.batch_name}.causal"
+    return (
+        Breach(
+            path, "record and batch differ in causality", f"one of both, {own} in the record", f"{given} in the batch"
+        ),
+    )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from mla_contract.contract.clauses.clause import FINE, Breach, Found, clause
 from mla_contract.contract.clauses.need import BATCH, DECODES, PREFILL, START_LOC, Need, fact
 from mla_contract.contract.clauses.owners import equal
+from mla_contract.contract.clauses.tables import compare_tables
 from mla_contract.contract.step.context import Ints, StepContext, largest
 from mla_contract.contract.step.host import host, host_copy, host_ints
 
@@ -98,18 +97,3 @@ def check_prefill_table(step: StepContext) -> Found:
         step.seq_lens[first:],
         size * step.facts.dcp_size,
     )
-
-
-def compare_tables(path: str, own: Ints, wanted: Ints, lens: Ints, span: int) -> Found:
-    """Return the breach where two block tables differ on live columns."""
-    columns = -(-lens // span)
-    width = min(own.shape[1], wanted.shape[1], largest(columns))
-    if equal(own[:, :width], wanted[:, :width]):
-        return FINE
-    live = np.arange(width) < columns[:, None]
-    wrong = live & (own[:, :width] != wanted[:, :width])
-    if not wrong.any():
-        return FINE
-    row, column = (int(index[0]) for index in np.nonzero(wrong))
-    got = f"{own[row, column]} at row {row}, column {column}"
-    return (Breach(path, "a row belongs to another request", str(wanted[row, column]), got),)

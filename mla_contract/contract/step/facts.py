@@ -44,6 +44,7 @@ class Facts:
         schedule_clamped: Whether the logits schedule gets lengths of at least one.
         schedule_rows: Rows of the schedule buffer.
         query_rows: Rows of q that the decode kernel is handed.
+        topk_tokens: Positions that the indexer selects for each token.
         topk_rows: Rows that the top-k of padded decodes writes back.
         topk_rank: Axes that the kernel wants of the top-k index array.
         topk_shape: Shape of the array that it gets.
@@ -83,6 +84,7 @@ class Facts:
     schedule_clamped: bool | None = None
     schedule_rows: int | None = None
     query_rows: int | None = None
+    topk_tokens: int | None = None
     topk_rows: int | None = None
     topk_rank: int | None = None
     topk_shape: tuple[int, ...] | None = None

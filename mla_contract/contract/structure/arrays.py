@@ -56,6 +56,8 @@ def array_fault(field: FieldSpec, spec: TensorSpec, value: Any) -> tuple[str, st
         return "rank", f"{len(axes)} axes: {spec.shape.text}"
     if field.residence == HOST and value.device.type != "cpu":
         return "residence", "an array on the host"
-    if axes is not None and value.shape and value.shape[-1] > 1 and value.stride(-1) != 1:
+    # What stays on the host is indexed or copied from there: only kernels need rows without gaps.
+    on_host = field.residence == HOST
+    if axes is not None and not on_host and value.shape and value.shape[-1] > 1 and value.stride(-1) != 1:
         return "strides", "stride 1 along the last axis"
     return None

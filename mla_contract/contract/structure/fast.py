@@ -148,7 +148,7 @@ class _Writer:
         axes = spec.shape.axes
         if axes is None:
             return
-        if axes:
+        if axes and field.residence != HOST:
             dense = f"{variable}.is_contiguous() or {variable}.shape[-1] <= 1 or {variable}.stride(-1) == 1"
             self._add(depth, f"if not ({dense}): return False")
         if all(self._is_count(axis) for axis in axes):

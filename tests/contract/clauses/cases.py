@@ -167,7 +167,7 @@ def _round_robin() -> StepContext:
 
 def _dummy() -> StepContext:
     made = with_facts(subject("dense", queries=(1, 1), lens=(1, 1), decodes=2), dummy=True)
-    made.batch.slot_mapping = torch.full((2,), -1)
+    made.batch.slot_mapping = made.metadata.slot_mapping = torch.full((2,), -1)
     made.batch.positions = torch.zeros(2, dtype=torch.int64)
     return replace(made)
 
@@ -329,6 +329,8 @@ CASES: dict[str, Case] = {
     "MLA214": Case(_kind("dense"), poke("batch.seq_lens", 0, 10)),
     "MLA215": Case(_dummy, poke("batch.positions", 0, 116)),
     "MLA216": Case(_round_robin, put("batch.positions", torch.tensor([0, 1, 2]))),
+    "MLA217": Case(_kind("dense"), poke("batch.positions", 1, 7)),
+    "MLA218": Case(_dcp("dense"), put("batch.dcp_local_seq_lens", lambda old: old + 1)),
     "MLA221": Case(_kind("dense"), lambda of: poke("batch.slot_mapping", 1, int(of.batch.slot_mapping[0]))(of)),
     "MLA222": Case(_dcp("dense"), put("batch.slot_mapping", lambda old: torch.where(old == old.max(), -1, old))),
     "MLA223": Case(_kind("dense"), poke("batch.block_table_tensor", (0, 2), -1)),
@@ -369,6 +371,8 @@ CASES: dict[str, Case] = {
     "MLA252": Case(_all_decodes, put("metadata.num_decodes", 2)),
     "MLA253": Case(_kind("sparse"), poke("metadata.req_id_per_token", 2, 0)),
     "MLA254": Case(lambda: with_facts(subject(), topk_rank=3, topk_shape=(4, 1, 8)), fact(topk_shape=(4, 8))),
+    "MLA255": Case(_kind("sparse"), put("metadata.block_table", lambda old: old * 0)),
+    "MLA257": Case(_kind("sparse"), put("batch.causal", False)),
     "MLA261": Case(_kind("dense"), put("metadata.prefill.max_query_len", 4)),
     "MLA262": Case(_kind("sparse"), poke("metadata.prefill.query_lens_cpu", 0, 1)),
     "MLA263": Case(_kind("dense"), put("metadata.prefill.query_start_loc", lambda old: old + 4)),

@@ -13,7 +13,7 @@ from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.facts import Facts
 from mla_contract.contract.step.trace import BuildTrace, Call, Lane, Reuse, Workspace, addresses_of
 from tests.contract.clauses import records
-from tests.contract.clauses.cases import CASES, PLAIN, SHARED, poke, put, subject, with_facts, with_trace
+from tests.contract.clauses.cases import CASES, LENS, PLAIN, SHARED, poke, put, subject, with_facts, with_trace
 from tests.contract.clauses.records import ints
 from tests.lab.decode_records import PlainSplitDecode
 
@@ -206,7 +206,7 @@ def _dense_choice(allowed: bool) -> StepContext:
     made = with_facts(
         subject(declaration=SHARED if allowed else replace(SHARED, dense_prefill=False)), topk_skipped=False
     )
-    made.metadata.prefill.use_dense_mha = True
+    made.metadata.prefill.use_dense_mha, made.metadata.topk_tokens = True, max(LENS)
     return replace(made)
 
 
