@@ -32,8 +32,8 @@ def test_page_commands_succeed_after_its_steps(followed: Copy) -> None:
     for line in [line for block in blocks(PAGE, "console") for line in block.splitlines()]:
         done = followed.run(line.removeprefix("$ "))
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-    assert "at least one key" in (followed.root / "docs" / "clauses" / "MLA255.md").read_text()
-    done = followed.run("pytest tests/contract/clauses/test_clauses.py -q -k MLA255")
+    assert "at least one key" in (followed.root / "docs" / "clauses" / "MLA258.md").read_text()
+    done = followed.run("pytest tests/contract/clauses/test_clauses.py -q -k MLA258")
     assert (done.returncode, "6 passed" in done.stdout) == (0, True), done.stdout
 
 
@@ -42,7 +42,7 @@ def test_page_tests_fail_where_the_check_is_blind(followed: Copy) -> None:
     path = followed.root / "mla_contract" / "contract" / "clauses" / "selection.py"
     text = path.read_text()
     path.write_text(text.replace("topk_tokens > 0", "topk_tokens >= 0"))
-    done = followed.run("pytest tests/contract/clauses/test_clauses.py -q -k MLA255")
+    done = followed.run("pytest tests/contract/clauses/test_clauses.py -q -k MLA258")
     path.write_text(text)
     assert done.returncode == 1 and "test_clause_on_bad_subject_reports_its_id" in done.stdout
 
@@ -50,4 +50,4 @@ def test_page_tests_fail_where_the_check_is_blind(followed: Copy) -> None:
 def test_clause_is_unknown_where_the_page_is_not_followed(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Without the steps there is no such clause."""
     plain = newcomer.copy_of(tmp_path_factory.mktemp("plain"), ("mla_contract",))
-    assert plain.run("mla-contract explain MLA255").returncode != 0
+    assert plain.run("mla-contract explain MLA258").returncode != 0
