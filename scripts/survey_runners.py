@@ -18,8 +18,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--builds", type=int, default=2000, help="how many builds at least")
     parser.add_argument("--seed", type=int, default=0, help="of the random batches")
+    parser.add_argument("--tree", type=Path, help="folder with the package vllm of another release, unpacked")
     parser.add_argument("--json", type=Path, help="write the result there as well, with planted faults")
     chosen = parser.parse_args()
+    if chosen.tree is not None:
+        if not (chosen.tree / "vllm" / "__init__.py").is_file():
+            parser.error(f"--tree {chosen.tree}: expected a folder that holds vllm/__init__.py")
+        sys.path.insert(0, str(chosen.tree))
     reason = missing()
     if reason is not None:
         print(f"the runners cannot be driven here: {reason}", file=sys.stderr)

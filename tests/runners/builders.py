@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -11,13 +11,15 @@ import torch
 from vllm.model_executor.layers.attention import mla_attention as dense
 from vllm.model_executor.layers.attention import sparse_mla_attention as sparse
 from vllm.v1.attention.backend import AttentionCGSupport
-from vllm.v1.attention.backends.mla import indexer, rocm_aiter_mla_sparse
-from vllm.v1.attention.backends.mla.flashmla_sparse import FlashMLASparseBackend
-from vllm.v1.attention.backends.mla.xpu_mla_sparse import XPUMLASparseBackend
-from vllm.v1.kv_cache_interface import MLAAttentionSpec, SparseCacheRole
+from vllm.v1.attention.backends.mla import flashmla_sparse, indexer, rocm_aiter_mla_sparse, xpu_mla_sparse
+from vllm.v1.kv_cache_interface import MLAAttentionSpec
 from vllm.v1.worker.utils import AttentionGroup
 
 from tests.runners.configuration import INDEXER_LAYER, LATENT, LAYER, ROPE, EngineConfig, Setting
+from tests.runners.releases import call, find
+
+ROLE = find("vllm.v1.kv_cache_interface", "SparseCacheRole")
+"""What a cache of sparse attention holds; older releases have no word for it."""
 
 COMPRESSED = 4
 """Tokens of one state of a compressed indexer."""
@@ -73,14 +75,14 @@ def sparse_backend(uniform: bool) -> type:
         """vLLM's shared builder; a threshold is what every subclass sets."""
 
         _cudagraph_support = AttentionCGSupport.UNIFORM_BATCH
-        metadata_cls = sparse.SparseMLACommonMetadata
+        metadata_cls = getattr(sparse, "SparseMLACommonMetadata", flashmla_sparse.FlashMLASparseMetadata)
         require_uniform_decodes = uniform
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._init_reorder_batch_threshold(1, supports_spec_as_decode=True)
 
-    class Backend(FlashMLASparseBackend):  # type: ignore[misc]
+    class Backend(flashmla_sparse.FlashMLASparseBackend):  # type: ignore[misc]
         """A sparse backend."""
 
         @staticmethod
@@ -137,6 +139,7 @@ class Kind:
         is_indexer: Whether the cache is an indexer's.
         changes: What its setting differs in from the others'.
         alone: Why it does not serve several ranks of decode context parallelism; empty where it does.
+        broken: Why it does not run in this release; empty where it does.
     """
 
     backend: type
@@ -144,6 +147,7 @@ class Kind:
     is_indexer: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)
     alone: str = ""
+    broken: str = ""
 
     def setting(self, setting: Setting) -> Setting:
         """Return a setting as this builder wants it."""
@@ -153,13 +157,15 @@ class Kind:
         """Return the spec of its cache."""
         width = INDEX_ROW_BYTES if self.is_indexer else LATENT + ROPE
         dtype = torch.uint8 if self.is_indexer else torch.bfloat16
-        return MLAAttentionSpec(
+        role = None if ROLE is None else (ROLE.INDEXER if self.is_indexer else ROLE.SPARSE)
+        return call(
+            MLAAttentionSpec,
             block_size=setting.block_size,
             num_kv_heads=1,
             head_size=width,
             dtype=dtype,
             tokens_per_state=self.ratio,
-            cache_role=SparseCacheRole.INDEXER if self.is_indexer else SparseCacheRole.SPARSE,
+            cache_role=role,
         )
 
     def group(self, setting: Setting, config: EngineConfig) -> Any:
@@ -168,6 +174,25 @@ class Kind:
         group = AttentionGroup(self.backend, [layer], self.spec(setting), 0)
         group.create_metadata_builders(config, torch.device("cpu"), setting.block_size)
         return group
+
+
+def _alone(record: type) -> str:
+    """Return why a record does not serve several ranks, by the fields that the shared layer reads there."""
+    lacking = [name for name in ("decode", "seq_lens") if name not in _fields_of(record)]
+    reads = "the shared layer reads {} there, which its record lacks: debug mode says so"
+    return reads.format(" and ".join(lacking)) if lacking else ""
+
+
+def _broken(record: type) -> str:
+    """Return why a backend does not run in a release at all: its record lacks the counts that tokens are routed by."""
+    lacking = [name for name in ("num_decodes", "num_prefills", "num_decode_tokens") if name not in _fields_of(record)]
+    reads = "broken in this release: its record lacks {}, as debug mode and the audit say"
+    return reads.format(", ".join(lacking)) if lacking else ""
+
+
+def _fields_of(record: type) -> set[str]:
+    """Return the fields of a record's class."""
+    return {one.name for one in fields(record)}
 
 
 _SINGLE, _UNIFORM = AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE, AttentionCGSupport.UNIFORM_BATCH
@@ -184,12 +209,17 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "indexer_flattened": Kind(indexer_backend(flattened=True), is_indexer=True),
         "indexer_varlen": Kind(indexer_backend(varlen=True), is_indexer=True),
         "indexer_compressed": Kind(indexer_backend(flattened=True), ratio=COMPRESSED, is_indexer=True),
-        "rocm_sparse": Kind(rocm_aiter_mla_sparse.ROCMAiterMLASparseBackend),
-        "flashmla_sparse": Kind(FlashMLASparseBackend),
-        "flashmla_sparse_fp8": Kind(FlashMLASparseBackend, changes=_FP8),
+        "rocm_sparse": Kind(
+            rocm_aiter_mla_sparse.ROCMAiterMLASparseBackend,
+            alone=_alone(rocm_aiter_mla_sparse.ROCMAiterMLASparseMetadata),
+            broken=_broken(rocm_aiter_mla_sparse.ROCMAiterMLASparseMetadata),
+        ),
+        "flashmla_sparse": Kind(flashmla_sparse.FlashMLASparseBackend),
+        "flashmla_sparse_fp8": Kind(flashmla_sparse.FlashMLASparseBackend, changes=_FP8),
         "xpu_sparse": Kind(
-            XPUMLASparseBackend,
-            alone="the shared layer reads decode and seq_lens there, which its record lacks: debug mode says so",
+            xpu_mla_sparse.XPUMLASparseBackend,
+            alone=_alone(xpu_mla_sparse.XPUMLASparseMetadata),
+            broken=_broken(xpu_mla_sparse.XPUMLASparseMetadata),
         ),
     }
 )

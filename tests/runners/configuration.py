@@ -11,13 +11,17 @@ from typing import Any
 import torch
 from vllm.config.compilation import CUDAGraphMode
 from vllm.distributed import parallel_state
-from vllm.v1.attention.ops.dcp import MLADCPManager
+
+from tests.runners.releases import find
 
 HEADS = 4
 LATENT, ROPE, NOPE, VALUE = 512, 64, 128, 128
 CAPTURE_SIZES = (1, 2, 4, 8, 12, 16, 24)
 """Sizes of captured graphs, in tokens; before they are rounded for drafts."""
 
+_MANAGER = find("vllm.v1.attention.ops.dcp", "MLADCPManager") or find(
+    "vllm.v1.attention.ops.dcp_utils", "MLADCPManager", object
+)
 LAYER = "model.layers.0.attn"
 INDEXER_LAYER = "model.layers.0.indexer"
 
@@ -63,6 +67,10 @@ class Setting:
 class PrefillBackend:
     """Stands in for the prefill backend of a layer: it prepares nothing."""
 
+    def get_name(self) -> str:
+        """Return a name."""
+        return "STAND_IN"
+
     def clone(self) -> PrefillBackend:
         """Return another."""
         return PrefillBackend()
@@ -71,7 +79,7 @@ class PrefillBackend:
         """Do nothing."""
 
 
-class ContextManager(MLADCPManager):  # type: ignore[misc]
+class ContextManager(_MANAGER):  # type: ignore[misc, valid-type]
     """Stands in for a layer's manager of gathered context: it gathers nothing."""
 
     def __init__(self) -> None:
@@ -197,6 +205,13 @@ class ParallelConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PassConfig:
+    """Stands in for vLLM's PassConfig."""
+
+    enable_sp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CompilationConfig:
     """Stands in for vLLM's CompilationConfig."""
 
@@ -205,6 +220,7 @@ class CompilationConfig:
     cudagraph_mode: Any = CUDAGraphMode.FULL_AND_PIECEWISE
     compile_sizes: tuple[int, ...] = ()
     cudagraph_specialize_lora: bool = False
+    pass_config: PassConfig = field(default_factory=PassConfig)
 
     def is_attention_compiled_piecewise(self) -> bool:
         """Return True."""

@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
-RELEASE = "0.32.0"
-"""The release whose runners are driven here: the attributes that they read are those of this one."""
+RELEASES = ("0.26", "0.28", "0.30", "0.31", "0.32", "0.33")
+"""Minor releases whose runners are driven here: the attributes that they read are those of these."""
 
 COMPUTE_UNITS = 8
 
@@ -57,8 +58,9 @@ def missing() -> str | None:
             return f"{package} is not installed"
     from mla_contract.profiles.installed import installed_release
 
-    release = installed_release()
-    return None if release == RELEASE else f"the stand-ins are those of vLLM {RELEASE}, not {release}"
+    release = installed_release() or ""
+    known = release.startswith(tuple(f"{minor}." for minor in RELEASES))
+    return None if known else f"the stand-ins are those of vLLM {', '.join(RELEASES)}, not {release}"
 
 
 def prepare() -> None:
@@ -78,7 +80,8 @@ def prepare() -> None:
     _take_bits_for_masks()
     torch: Any = importlib.import_module("torch")
     torch.set_num_threads(1)
-    torch.zeros = partial(_unpinned, torch.zeros)
+    torch.zeros, torch.empty = partial(_unpinned, torch.zeros), partial(_unpinned, torch.empty)
+    _be_the_cpu_build()
     torch.cuda.current_stream = lambda device=None: Stream()
     platform: Any = importlib.import_module("vllm.platforms").current_platform
     type(platform).num_compute_units = classmethod(lambda cls, device_id=0: COMPUTE_UNITS)
@@ -86,10 +89,25 @@ def prepare() -> None:
     indexer.num_compute_units = lambda device_id=0: COMPUTE_UNITS
     indexer._supports_native_decode = NATIVE_WIDTHS.__contains__
     buffers: Any = importlib.import_module("vllm.v1.worker.gpu.buffer_utils")
-    buffers.is_uva_available = lambda: False
+    # A CPU's memory is its own view: what the host writes is what the device sees, as with unified addresses.
+    buffers.is_uva_available = lambda: True
+    buffers.get_accelerator_view_from_cpu_tensor = lambda array: array
+    torch.Tensor.pin_memory = lambda array, device=None: array
     flashmla: Any = importlib.import_module("vllm.v1.attention.backends.mla.flashmla_sparse")
     flashmla.get_mla_metadata = lambda: (KernelSchedule(), None)
     flashmla.num_compute_units = lambda device_id=0: COMPUTE_UNITS
+
+
+def _be_the_cpu_build() -> None:
+    """Have a release that was unpacked beside the installed one run on a CPU: it asks its version for that word."""
+    version = metadata.version
+
+    def with_word(distribution_name: str) -> str:
+        """Return the version of a distribution."""
+        found = version(distribution_name)
+        return f"{found}+cpu" if distribution_name == "vllm" else found
+
+    metadata.version = with_word
 
 
 def _unpinned(make: Callable[..., Any], *args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:

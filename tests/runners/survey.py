@@ -108,9 +108,10 @@ class Surveyor:
 
     def cell(self, cell: Cell) -> None:
         """Run one cell."""
-        alone = KINDS[cell.builder].alone
-        if alone and cell.setting.dcp_size > 1:
-            self.survey.refused[cell.builder, cell.drafts, cell.setting.dcp_size] = alone
+        kind = KINDS[cell.builder]
+        reason = kind.broken or (kind.alone if cell.setting.dcp_size > 1 else "")
+        if reason:
+            self.survey.refused[cell.builder, cell.drafts, cell.setting.dcp_size] = reason
             return
         try:
             config = engine_config(cell.setting)
@@ -194,7 +195,8 @@ class Surveyor:
         """Run one step, and a drafter's steps behind it; return how it was padded."""
         made = runner.step(requests, tables)
         mode = made[0] if cell.runner == "v1" else made[0].cg_mode
-        if cell.runner == "v2" and cell.setting.method == "mtp" and cell.setting.drafts > 1:
+        drafts = cell.runner == "v2" and cell.setting.method == "mtp" and cell.setting.drafts > 1
+        if drafts and runner.can_draft():
             taken = list(self.collector.builds)
             descriptor = runner.draft_descriptor(made[1].num_reqs, full=mode == CUDAGraphMode.FULL)
             for step in range(1, cell.setting.drafts):

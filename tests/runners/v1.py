@@ -20,6 +20,7 @@ from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from tests.runners.configuration import EngineConfig, Setting, num_blocks
+from tests.runners.releases import call
 from tests.runners.traffic import PLACEHOLDER, Request
 
 CPU = torch.device("cpu")
@@ -38,6 +39,7 @@ class V1Runner(GPUModelRunner):  # type: ignore[misc]
         self.model_config, self.cache_config = config.model_config, config.cache_config
         self.parallel_config, self.scheduler_config = config.parallel_config, config.scheduler_config
         self.compilation_config, self.speculative_config = config.compilation_config, config.speculative_config
+        self.mamba_prev_last_scheduled_idx, self.uses_xdrope_dim = None, 0
         self.lora_config = self.drafter = self.prepare_inputs_event = self.num_accepted_tokens_event = None
         self.max_model_len, self.max_num_reqs = setting.max_model_len, setting.max_num_seqs
         self.max_num_tokens = setting.max_num_batched_tokens
@@ -79,14 +81,16 @@ class V1Runner(GPUModelRunner):  # type: ignore[misc]
         self.positions = torch.zeros(tokens, dtype=torch.int64)
         self.valid_sampled_token_count_gpu: Any = None
         columns = -(-setting.max_model_len // (setting.block_size * setting.dcp_size))
-        self.input_batch = InputBatch(
-            rows,
-            setting.max_model_len,
-            tokens,
-            CPU,
-            PLACEHOLDER + 1,
-            [setting.block_size],
-            [columns],
+        self.input_batch = call(
+            InputBatch,
+            max_num_reqs=rows,
+            max_model_len=setting.max_model_len,
+            max_num_batched_tokens=tokens,
+            device=CPU,
+            vocab_size=PLACEHOLDER + 1,
+            block_sizes=[setting.block_size],
+            kernel_block_sizes=[setting.block_size],
+            max_num_blocks_per_req=[columns],
             cp_kv_cache_interleave_size=setting.interleave,
             num_spec_tokens=setting.drafts,
         )
@@ -128,8 +132,13 @@ class V1Runner(GPUModelRunner):  # type: ignore[misc]
         self._reject(requests)
         self._prepare_inputs(output, lens)
         tokens, rows, longest = int(lens.sum()), len(order), int(lens.max())
-        mode, descriptor, _, _, _ = self._determine_batch_execution_and_padding(
-            num_tokens=tokens, num_reqs=rows, num_scheduled_tokens_np=lens, max_num_scheduled_tokens=longest
+        mode, descriptor, *_ = call(
+            self._determine_batch_execution_and_padding,
+            num_tokens=tokens,
+            num_reqs=rows,
+            num_scheduled_tokens_np=lens,
+            max_num_scheduled_tokens=longest,
+            use_cascade_attn=False,
         )
         padded_rows = descriptor.num_reqs if descriptor.num_reqs is not None else rows
         full = mode == CUDAGraphMode.FULL

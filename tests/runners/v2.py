@@ -14,9 +14,8 @@ import torch
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.worker.block_table import get_block_table_width
+from vllm.v1.worker.gpu import cp_utils, cudagraph_utils
 from vllm.v1.worker.gpu.block_table import BlockTables
-from vllm.v1.worker.gpu.cp_utils import prepare_dcp_local_seq_lens
 from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager, prepare_inputs_to_capture
 from vllm.v1.worker.gpu.input_batch import InputBatch, InputBuffers
 from vllm.v1.worker.gpu.model_runner import GPUModelRunner
@@ -25,9 +24,12 @@ from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 from vllm.v1.worker.gpu.states import RequestState
 
 from tests.runners.configuration import EngineConfig, Setting, num_blocks
+from tests.runners.releases import assign, call, find
 from tests.runners.traffic import PLACEHOLDER, Request
 
 CPU = torch.device("cpu")
+_localise = getattr(cp_utils, "prepare_dcp_local_seq_lens", None) or cp_utils.maybe_prepare_dcp_local_seq_lens
+"""It had another name up to 0.30."""
 
 
 class ModelState(DefaultModelState):  # type: ignore[misc]
@@ -36,6 +38,7 @@ class ModelState(DefaultModelState):  # type: ignore[misc]
     def __init__(self, config: EngineConfig) -> None:
         self.vllm_config, self.model_config = config, config.model_config
         self.supports_mm_inputs, self.encoder_cache = False, None
+        assign(self, max_model_len=config.model_config.max_model_len)
 
     @property
     def num_new_sampled_tokens_per_step(self) -> int:
@@ -50,6 +53,7 @@ class GraphManager(CudaGraphManager):  # type: ignore[misc]
         self.vllm_config, self.compilation_config = config, config.compilation_config
         self.max_num_reqs, self.cudagraph_mode = config.scheduler_config.max_num_seqs, mode
         self.decode_query_len, self.varlen_decode, self.ubatch_runner = width, False, None
+        self.use_breakable_cg = False
         self.lora_capture_cases, self._max_lora_case = [0], 0
         self._lora_dispatch_map: dict[int, int] = {}
         self._candidates: dict[Any, Any] = {}
@@ -64,7 +68,8 @@ class Speculator(DraftModelSpeculator):  # type: ignore[misc]
     def __init__(self, setting: Setting, config: EngineConfig, tables: Any, groups: Any, cache: Any) -> None:
         self.input_buffers = InputBuffers(setting.max_num_seqs, setting.max_num_batched_tokens, CPU)
         self.block_tables, self.attn_groups, self.kv_cache_config = tables, groups, cache
-        self.max_model_len = self.draft_max_seq_len = setting.max_model_len
+        self.vllm_config, self.draft_max_seq_len = config, setting.max_model_len
+        assign(self, max_model_len=setting.max_model_len)
         self.dcp_size = setting.dcp_size
         self.draft_is_prefilling = torch.zeros(setting.max_num_seqs, dtype=torch.bool)
         self.arange_np = np.arange(setting.max_num_seqs + 1, dtype=np.int32)
@@ -92,19 +97,23 @@ class V2Runner(GPUModelRunner):  # type: ignore[misc]
         self.decode_query_len = 1 + setting.drafts
         self.pcp_manager = self.adaptive_verification = self.fast_prefill = None
         self.use_pp = False
+        assign(self, use_dcp=setting.dcp_size > 1, dcp_size=setting.dcp_size, dcp_rank=setting.dcp_rank)
+        assign(self, cp_interleave=setting.interleave)
         self.input_buffers = InputBuffers(self.max_num_reqs, self.max_num_tokens, CPU)
-        width = get_block_table_width(
-            -(-setting.max_model_len // (setting.block_size * setting.dcp_size)), setting.block_size
-        )
-        self.block_tables = BlockTables(
-            [setting.block_size],
-            self.max_num_reqs,
-            self.max_num_tokens,
-            [width],
-            CPU,
-            setting.dcp_size,
-            setting.dcp_rank,
-            setting.interleave,
+        columns = -(-setting.max_model_len // (setting.block_size * setting.dcp_size))
+        widen = find("vllm.v1.worker.block_table", "get_block_table_width")
+        width = columns if widen is None else widen(columns, setting.block_size)
+        self.block_tables = call(
+            BlockTables,
+            block_sizes=[setting.block_size],
+            max_num_reqs=self.max_num_reqs,
+            max_num_batched_tokens=self.max_num_tokens,
+            max_num_blocks_per_group=[width],
+            device=CPU,
+            kernel_block_sizes=[setting.block_size],
+            cp_size=setting.dcp_size,
+            cp_rank=setting.dcp_rank,
+            cp_interleave=setting.interleave,
         )
         self.attn_groups = [groups]
         names = [name for group in groups for name in group.layer_names]
@@ -118,13 +127,14 @@ class V2Runner(GPUModelRunner):  # type: ignore[misc]
 
     def _forget(self) -> None:
         """Take every request away."""
-        self.req_states = RequestState(
-            self.max_num_reqs,
-            self.setting.max_model_len,
-            self.max_num_tokens,
-            self.setting.drafts,
-            PLACEHOLDER + 1,
-            CPU,
+        self.req_states = call(
+            RequestState,
+            max_num_reqs=self.max_num_reqs,
+            max_model_len=self.setting.max_model_len,
+            max_num_batched_tokens=self.max_num_tokens,
+            num_speculative_steps=self.setting.drafts,
+            vocab_size=PLACEHOLDER + 1,
+            device=CPU,
             use_dense_all_token_ids=True,
         )
 
@@ -139,10 +149,30 @@ class V2Runner(GPUModelRunner):  # type: ignore[misc]
             The graph's descriptor, and the input batch.
         """
         output = self._schedule(requests, tables)
-        state, uniform = self.gather_batch_req_state(output, dummy_run=False)
-        longest = max(output.num_scheduled_tokens.values()) if state.decode_graph_eligible else None
-        descriptor = self.graphs.dispatch(len(requests), state.num_tokens, uniform, 0, max_query_len=longest)
-        batch = self.prepare_inputs(output, state, descriptor, 0)
+        tokens, longest = output.total_num_scheduled_tokens, max(output.num_scheduled_tokens.values())
+        gather = getattr(self, "gather_batch_req_state", None)
+        if gather is not None:
+            state, uniform = gather(output, dummy_run=False)
+            tokens = state.num_tokens
+        else:
+            state, uniform = None, cudagraph_utils.get_uniform_token_count(len(requests), tokens, longest)
+        # Which batches a graph of decodes takes was asked of the batch later on, and of nothing before.
+        eligible = getattr(state, "decode_graph_eligible", True)
+        descriptor = call(
+            self.graphs.dispatch,
+            num_reqs=len(requests),
+            num_tokens=tokens,
+            uniform_token_count=uniform,
+            num_active_loras=0,
+            max_query_len=longest if eligible else None,
+        )
+        batch = call(
+            self.prepare_inputs,
+            scheduler_output=output,
+            batch_req_state=state,
+            batch_desc=descriptor,
+            num_active_loras=0,
+        )
         block_tables, slots = self.prepare_attn(batch)
         self._build(batch, descriptor.cg_mode, block_tables, slots)
         return descriptor, batch
@@ -161,13 +191,18 @@ class V2Runner(GPUModelRunner):  # type: ignore[misc]
         self.block_tables.compute_slot_mappings(
             batch.idx_mapping, buffers.query_start_loc[: rows + 1], buffers.positions[:rows], descriptor.num_tokens
         )
-        speculator._build_uniform_attn_metadata(
+        call(
+            speculator._build_uniform_attn_metadata,
             num_reqs=rows,
             batch_desc=descriptor,
             num_query_per_req=1,
             seq_lens_cpu_upper_bound=batch.seq_lens_cpu_upper_bound,
             step=step,
         )
+
+    def can_draft(self) -> bool:
+        """Return whether this release builds a drafter's metadata in a function of its own."""
+        return hasattr(self.speculator, "_build_uniform_attn_metadata")
 
     def draft_descriptor(self, rows: int, full: bool) -> Any:
         """Return the descriptor of a drafter's step."""
@@ -176,16 +211,19 @@ class V2Runner(GPUModelRunner):  # type: ignore[misc]
 
     def capture(self, descriptor: Any) -> None:
         """Build the metadata of a graph's capture."""
-        prepare_inputs_to_capture(
-            descriptor.num_reqs or min(descriptor.num_tokens, self.max_num_reqs),
-            descriptor.num_tokens,
-            self.model_state,
-            self.input_buffers,
-            self.block_tables,
-            self.attn_groups,
-            self.kv_cache_config,
-            full_cudagraph=descriptor.cg_mode == CUDAGraphMode.FULL,
-            max_query_len=descriptor.uniform_token_count or descriptor.max_query_len,
+        full = descriptor.cg_mode == CUDAGraphMode.FULL
+        call(
+            prepare_inputs_to_capture,
+            num_reqs=descriptor.num_reqs or min(descriptor.num_tokens, self.max_num_reqs),
+            num_tokens=descriptor.num_tokens,
+            model_state=self.model_state,
+            input_buffers=self.input_buffers,
+            block_tables=self.block_tables,
+            attn_groups=self.attn_groups,
+            kv_cache_config=self.kv_cache_config,
+            full_cudagraph=full,
+            skip_attn=not full,
+            max_query_len=descriptor.uniform_token_count or getattr(descriptor, "max_query_len", None),
         )
 
     def dummy(self, rows: int, tokens: int) -> None:
@@ -196,15 +234,18 @@ class V2Runner(GPUModelRunner):  # type: ignore[misc]
     def _build(self, batch: Any, mode: Any, block_tables: Any, slots: Any) -> None:
         """Build the metadata of a prepared batch."""
         if self.setting.dcp_size > 1:
-            batch.dcp_local_seq_lens = prepare_dcp_local_seq_lens(
-                self.input_buffers.dcp_local_seq_lens,
-                batch.seq_lens,
-                batch.num_reqs,
-                self.setting.dcp_size,
-                self.setting.dcp_rank,
-                self.setting.interleave,
-                num_reqs_padded=batch.num_reqs_after_padding,
+            rows, buffer = batch.num_reqs_after_padding, self.input_buffers.dcp_local_seq_lens
+            call(
+                _localise,
+                dcp_local_seq_lens=buffer,
+                seq_lens=batch.seq_lens,
+                num_reqs=batch.num_reqs,
+                dcp_size=self.setting.dcp_size,
+                dcp_rank=self.setting.dcp_rank,
+                cp_interleave=self.setting.interleave,
+                num_reqs_padded=rows,
             )
+            batch.dcp_local_seq_lens = buffer[:rows]
         self.model_state.prepare_attn(batch, mode, block_tables, slots, self.attn_groups, self.kv_cache_config)
 
     def _schedule(self, requests: Sequence[Request], tables: Sequence[list[int]]) -> Any:
