@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mla_contract.cli.shared import reported_errors
+from mla_contract.cli.shared import authors_traceback, reported_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +33,14 @@ def check(
     reference: Annotated[
         bool, typer.Option("--reference", help="Check the reference builders as well; they stand for themselves.")
     ] = False,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|MODULE:FACTORY",
+            help="Certify a kernel provider against the reference; repeatable. Builders are checked if named, too.",
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where the kernels of --provider run.")] = "cpu",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say why clauses and batches were skipped.")] = False,
 ) -> None:
     """Run the conformance suite on builders: every batch of the corpus, every clause.
@@ -42,8 +50,15 @@ def check(
     with reported_errors():
         from rich.console import Console
 
+        from mla_contract.cli.providers import certify_providers
         from mla_contract.plugin.diagnosis import provider_lines, provider_reasons
 
+        if provider:
+            clean = certify_providers(provider, device, verbose=verbose)
+            if not targets and not reference:
+                raise typer.Exit(0 if clean else EXIT_VIOLATED)
+        else:
+            clean = True
         console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
         status = Console(stderr=True)
         with status.status("checking") as line:
@@ -53,7 +68,7 @@ def check(
         console.print("\n".join(provider_lines(provider_reasons())), markup=False)
         if any(card.reason for card in cards):
             raise typer.Exit(EXIT_NOT_CHECKED)
-        raise typer.Exit(0 if all(card.is_clean for card in cards) else EXIT_VIOLATED)
+        raise typer.Exit(0 if clean and all(card.is_clean for card in cards) else EXIT_VIOLATED)
 
 
 def _chosen(names: Sequence[str], reference: bool) -> list[NamedTarget]:
@@ -159,17 +174,3 @@ def _print_clauses(card: Card, console: Console) -> None:
         console.print(f"{text}  {why}".rstrip(), markup=False)
     for batch, reason in card.skipped_batches.items():
         console.print(f"{card.name}  batch {batch} skipped: {reason}", markup=False)
-
-
-def authors_traceback(error: BaseException) -> str:
-    """Return the traceback of an error from the first line that is not this package's."""
-    from pathlib import Path
-    from traceback import format_exception
-
-    import mla_contract
-
-    own = str(Path(str(mla_contract.__file__)).parent)
-    entry = error.__traceback__
-    while entry is not None and entry.tb_next is not None and entry.tb_frame.f_code.co_filename.startswith(own):
-        entry = entry.tb_next
-    return "".join(format_exception(type(error), error, entry))
