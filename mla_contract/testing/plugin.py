@@ -1,4 +1,4 @@
-"""The pytest plugin: ``--mla-backend`` and ``--mla-provider`` run the suites for builders and kernels; light when unused."""
+"""The pytest plugin: ``--mla-backend`` and ``--mla-provider`` run the suites for builders and kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certification of kernel providers as pytest items: one for each provider and case. Collected by the plugin only."""
+"""The certification of kernel providers as pytest items: one for each provider and case. The plugin collects it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ TOLERANCES: Mapping[torch.dtype, float] = MappingProxyType(
         torch.float8_e4m3fnuz: 0.04,
     }
 )
-"""Of outputs, by the element type of the coarsest operand: two roundings of it; probabilities may be rounded as well."""
+"""Of outputs, by the element type of the coarsest operand: two roundings of it; probabilities may be rounded, too."""
 LSE_TOLERANCE = 1e-3
 """Of the LSE, which is float32 throughout; to another base it is off by a factor."""
 LOGITS_TOLERANCES: Mapping[torch.dtype, float] = MappingProxyType(
@@ -42,6 +42,10 @@ LOGITS_TOLERANCES: Mapping[torch.dtype, float] = MappingProxyType(
 """Of logits, by the element type of the queries: sums of exact products in float32, in any order."""
 FP8_STEP = 0.13
 """Of a key that was quantised: one step of e4m3, an eighth, where a division rounds otherwise."""
+
+POISON_BYTE = 0xA5
+"""What a kernel does not write keeps this: for integers, bytes and fp8; floats are poisoned with NaN."""
+_POISONED = (POISON_BYTE, int.from_bytes([POISON_BYTE] * 4, "little", signed=True))
 
 Difference = tuple[str, str, str, str]
 """What, where, expected, got."""
@@ -91,7 +95,9 @@ def _equal(name: str, got: Tensor, wanted: Tensor) -> list[Difference]:
     place = tuple(wrong.nonzero()[0].tolist())
     where = f"{name}[{', '.join(map(str, place))}]"
     number = f"({int(wrong.sum())} elements in all)"
-    return [("differs from the reference", where, f"{wanted[place].item()}", f"{got[place].item()}   {number}")]
+    value = got[place].item()
+    what = "is not written" if value in _POISONED else "differs from the reference"
+    return [(what, where, f"{wanted[place].item()}", f"{value}   {number}")]
 
 
 def _map(inputs: MapSlots, result: Any, wanted: MapSlots, right: Any) -> list[Difference]:
@@ -143,7 +149,7 @@ def _gather(inputs: GatherIndexerK, result: Any, wanted: GatherIndexerK, right: 
         if array is None:
             continue
         behind = array[rows:].cpu()
-        poisoned = behind.isnan() if behind.dtype.itemsize > 1 else _bytes(behind) == 0xA5
+        poisoned = behind.isnan() if behind.dtype.itemsize > 1 else _bytes(behind) == POISON_BYTE
         if not bool(poisoned.all()):
             found.append(("writes rows behind num_keys", f"{name}[{rows}:]", "what was there before", "other elements"))
     return found

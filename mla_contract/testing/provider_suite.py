@@ -18,14 +18,12 @@ from mla_contract.contract.schema.provider import KernelProvider, Operation
 from mla_contract.contract.structure.arrays import is_array
 from mla_contract.errors import NoProvider
 from mla_contract.testing.provider_cases import ProviderCase
-from mla_contract.testing.provider_equality import differences
+from mla_contract.testing.provider_equality import POISON_BYTE, differences
 
 MARGIN = 3
 """Rows before and behind an output that nothing may write."""
 GAP = 256
 """Elements between two rows of a strided output; a multiple of the alignment of logits."""
-_POISON_BYTE = 0xA5
-"""What a kernel does not write keeps this: for integers, bytes and fp8; floats are poisoned with NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +145,7 @@ def _inside_guard(array: Tensor, device: str, strided: bool, *, keep: bool) -> t
     lead = 1 if not (strided and len(rest) > 1) else 2
     shape = [(rows + 2 * MARGIN) * lead, *wide]
     whole = torch.empty(shape, dtype=array.dtype, device=device)
-    whole.view(torch.uint8).fill_(_POISON_BYTE)
+    whole.view(torch.uint8).fill_(POISON_BYTE)
     mine = torch.zeros(shape, dtype=torch.bool, device=device)
 
     def inner(of: Tensor) -> Tensor:
@@ -198,7 +196,7 @@ def _changed_margins(inputs: Any, masks: dict[str, Tensor], outputs: tuple[str, 
         array = _arrays(inputs).get(name)
         if array is None:
             continue
-        outside = (_memory(array) != _POISON_BYTE) & ~masks[name]
+        outside = (_memory(array) != POISON_BYTE) & ~masks[name]
         if bool(outside.any()):
             first = int(outside.nonzero()[0]) // array.element_size() - array.storage_offset()
             step = max(array.stride(0), 1)
