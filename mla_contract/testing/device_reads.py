@@ -153,11 +153,11 @@ class _Silent:
         self._memory.reads.update(self._before)
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows device arrays through operations, and watches those that the host must wait for."""
 
     def __init__(self, memory: DeviceMemory) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._memory = memory
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -81,9 +82,7 @@ def _map_cases() -> Iterator[ProviderCase]:
         return MapSlots(positions=positions, req_id_per_token=owners, block_table=table, block_size=block, out=out)
 
     for block, rows, width in ((1, 5, TOPK), (16, 9, TOPK), (64, 3, 33), (64, 1, 1), (16, 0, TOPK)):
-        yield ProviderCase(
-            f"block {block}, {rows} rows of {width}", lambda b=block, r=rows, w=width: make(b, r, w), ("out",)
-        )
+        yield ProviderCase(f"block {block}, {rows} rows of {width}", partial(make, block, rows, width), ("out",))
 
 
 def _topk_cases() -> Iterator[ProviderCase]:
@@ -95,7 +94,8 @@ def _topk_cases() -> Iterator[ProviderCase]:
         if stable:
             scores = torch.randint(0, 4, (len(lens), stride), generator=random).float()
         else:
-            scores = torch.stack([torch.randperm(stride, generator=random) for _ in lens] or [torch.empty(0, stride)])
+            orders = [torch.randperm(stride, generator=random) for _ in lens]
+            scores = torch.stack(orders) if orders else torch.empty(0, stride)
         return TopkRows(
             logits=scores.float()[: len(lens), :columns],
             starts=None if starts is None else _ints(starts),
@@ -110,10 +110,8 @@ def _topk_cases() -> Iterator[ProviderCase]:
         shifts = [0, 3, 1, 5, 700, 2, 0]
         for stable in (False, True):
             text = f"topk {topk}{', stable with ties' if stable else ''}"
-            yield ProviderCase(f"decode, {text}", lambda a=lens, k=topk, s=stable: make(a, None, k, s), ("out",))
-            yield ProviderCase(
-                f"prefill, {text}", lambda a=lens, b=shifts, k=topk, s=stable: make(a, b, k, s), ("out",)
-            )
+            yield ProviderCase(f"decode, {text}", partial(make, lens, None, topk, stable), ("out",))
+            yield ProviderCase(f"prefill, {text}", partial(make, lens, shifts, topk, stable), ("out",))
     yield ProviderCase("decode, no rows", lambda: make([], None, TOPK, False), ("out",))
     yield ProviderCase("prefill, no rows", lambda: make([], [], TOPK, False), ("out",))
 
@@ -236,11 +234,11 @@ def _page_cases() -> Iterator[ProviderCase]:
 
     for format, block in (*_FORMATS, *_FLOATS):
         text = _format_name(format, block)
-        yield ProviderCase(text, lambda f=format, b=block: write(f, b), ("cache",))
+        yield ProviderCase(text, partial(write, format, block), ("cache",))
     yield ProviderCase("no tokens", lambda: write(_FORMATS[0][0], 64, 0), ("cache",))
     for format, block in (*_FORMATS, *_FLOATS):
         outputs = ("k_out",) if format.fp8_dtype is None else ("k_out", "scale_out")
-        yield ProviderCase(_format_name(format, block), lambda f=format, b=block: gather(f, b), outputs)
+        yield ProviderCase(_format_name(format, block), partial(gather, format, block), outputs)
     yield ProviderCase("no keys", lambda: gather(_FORMATS[0][0], 64, (0, 0)), ("k_out", "scale_out"))
 
 
@@ -272,9 +270,9 @@ def _logits_cases() -> Iterator[ProviderCase]:
         )
 
     for dtype in (FN, FNUZ, BF16, FP32):
-        yield ProviderCase(_name(dtype), lambda d=dtype: chunk(d), ())
+        yield ProviderCase(_name(dtype), partial(chunk, dtype), ())
     yield ProviderCase("no tokens", lambda: chunk(FN, 0), ())
     for (format, block), next_n in product((*_FORMATS, *_FLOATS), (1, 3)):
         text = f"{_format_name(format, block)}, {next_n} queries"
-        yield ProviderCase(text, lambda f=format, b=block, n=next_n: paged(f, b, n), ("out",))
+        yield ProviderCase(text, partial(paged, format, block, next_n), ("out",))
     yield ProviderCase("no requests", lambda: paged(_FORMATS[0][0], 64, 1, ()), ("out",))

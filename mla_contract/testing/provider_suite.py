@@ -81,10 +81,10 @@ def certify(provider: KernelProvider, case: ProviderCase, device: str = "cpu", *
     inputs, guards = _guarded(made, case.outputs, device, strided)
     kept = {one: _memory(array).clone() for one, array in _arrays(inputs).items()}
     try:
-        reason = provider.reason(inputs)
+        reason: Any = provider.reason(inputs)
         if reason is not None:
-            faults = _refusal(provider, inputs, kept, reason)
-            return CaseVerdict(name, text, reason if isinstance(reason, str) else None, faults)
+            refusal = _refusal(provider, inputs, kept, reason)
+            return CaseVerdict(name, text, reason if isinstance(reason, str) else None, refusal)
         result = provider.run(inputs)
     except Exception as error:  # noqa: BLE001 - the provider is foreign: what it raises is a finding
         got = f"{type(error).__name__}: {error}"

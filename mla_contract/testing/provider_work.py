@@ -46,7 +46,7 @@ def certify_work(provider: KernelProvider, case: ProviderCase, device: str = "cp
         if reason is not None:
             yield CaseVerdict("SizeWork", case.name, reason)
             return
-        sizes = provider.run(size)
+        sizes: Any = provider.run(size)
         if not isinstance(sizes, WorkSizes):
             fault = ProviderFault("returns no sizes", "SizeWork", "WorkSizes", type(sizes).__name__)
             yield CaseVerdict("SizeWork", case.name, None, (fault,))

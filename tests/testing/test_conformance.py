@@ -89,7 +89,7 @@ def test_target_that_is_none_is_said_before_anything_is_built() -> None:
         run_check("clauses", bad_targets.RaisingProperty, spec)
 
 
-READERS = {
+READERS: dict[Factory, tuple[str, str, str]] = {
     reading_targets.Item: ("item()", "reading_targets.py", "look"),
     reading_targets.DerivedList: ("tolist()", "reading_targets.py", "look"),
     reading_targets.InHelper: ("item()", "helpers_of_targets.py", "longest_of"),

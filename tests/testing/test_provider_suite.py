@@ -90,9 +90,11 @@ def test_cases_cover_every_operation_with_edges() -> None:
 
 def test_aiter_through_the_double_is_certified_on_what_it_runs() -> None:
     """Each operation that aiter has is run on some case; what it refuses it refuses in words, before it writes."""
-    words = ("MapSlots: block 16, 9", "TopkRows: decode, topk 64", "TopkRows: prefill, topk 64", "ChunkLogits")
-    words += ("shuffle, power of two, block 16", "SparseAttention: bfloat16 over bfloat16, 16", "work: no empty")
-    words += ("work: bfloat16 over bfloat16, 16",)
+    words = (
+        *("MapSlots: block 16, 9", "TopkRows: decode, topk 64", "TopkRows: prefill, topk 64", "ChunkLogits"),
+        *("shuffle, power of two, block 16", "SparseAttention: bfloat16 over bfloat16, 16", "work: no empty"),
+        "work: bfloat16 over bfloat16, 16",
+    )
     with install("0.1.20", "gfx950"):
         verdicts = verdicts_of(bad_providers.aiter_double(), *words)
         spoilt = verdicts_of(bad_providers.bad_work(), "work: no empty")
