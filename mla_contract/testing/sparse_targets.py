@@ -65,7 +65,7 @@ class _RecordedAiter(AiterProvider):
 
 
 @dataclass(kw_only=True)
-class SparseTarget:
+class BackendTarget:
     """One backend in one configuration."""
 
     config: SparseConfig
@@ -124,9 +124,9 @@ class SparseTarget:
         )
 
 
-def _rocm(config: SparseConfig) -> SparseTarget:
+def _rocm(config: SparseConfig) -> BackendTarget:
     provider = _RecordedAiter() if config.persistent else None
-    return SparseTarget(
+    return BackendTarget(
         config=config,
         builder=RocmSparseBuilder(config, providers=None if provider is None else (provider,)),
         declaration=rocm.declaration(config),
@@ -135,8 +135,8 @@ def _rocm(config: SparseConfig) -> SparseTarget:
     )
 
 
-def _cuda(config: SparseConfig) -> SparseTarget:
-    return SparseTarget(
+def _cuda(config: SparseConfig) -> BackendTarget:
+    return BackendTarget(
         config=config,
         builder=CudaSparseBuilder(config),
         declaration=cuda.declaration(config),
@@ -144,7 +144,7 @@ def _cuda(config: SparseConfig) -> SparseTarget:
     )
 
 
-def _variants(make: Callable[[SparseConfig], SparseTarget], **configs: SparseConfig) -> Mapping[str, Any]:
+def _variants(make: Callable[[SparseConfig], BackendTarget], **configs: SparseConfig) -> Mapping[str, Any]:
     return MappingProxyType({name: partial(make, config) for name, config in configs.items()})
 
 

@@ -42,7 +42,9 @@ def _layers() -> Iterator[PlantedFault]:
         )
     yield _fault("stale metadata", "two layers", "PlainSparse", "MLA393", legal.two_layers, proof(generation=(6, 7)))
     read = proof(device_reads=(DeviceRead("item()", ("builder.py:7 in build",)),))
-    yield _fault("hidden device read", "two layers", "PlainSparse", "MLA394", legal.two_layers, read)
+    yield _fault(
+        "hidden device read", "two layers", "PlainSparse: builder.py:7 in build", "MLA394", legal.two_layers, read
+    )
     wanted = proof(metadata_class=records.PlainAiter)
     yield _fault("another class", "two layers", "PlainSparse", "MLA248", legal.two_layers, wanted)
     yield _fault(
