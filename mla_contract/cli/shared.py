@@ -99,3 +99,17 @@ def download_progress(options: AuditOptions) -> Iterator[Callable[[int, float], 
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"vLLM {options.release}", total=None, visible=False)
         yield lambda size, _: bar.update(task, completed=size, visible=True)
+
+
+def authors_traceback(error: BaseException) -> str:
+    """Return the traceback of an error from the first line that is not this package's."""
+    from pathlib import Path
+    from traceback import format_exception
+
+    import mla_contract
+
+    own = str(Path(str(mla_contract.__file__)).parent)
+    entry = error.__traceback__
+    while entry is not None and entry.tb_next is not None and entry.tb_frame.f_code.co_filename.startswith(own):
+        entry = entry.tb_next
+    return "".join(format_exception(type(error), error, entry))

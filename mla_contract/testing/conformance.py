@@ -5,101 +5,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import lcm
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from mla_contract.adapters.batch import BatchShape
 from mla_contract.adapters.context_parallel import ContextParallel
 from mla_contract.adapters.fault import InvalidBatch
 from mla_contract.adapters.plan import BatchPlan, PlanConfig, plan_batch
-from mla_contract.adapters.release import NEWEST
-from mla_contract.contract.clauses.clause import Level
-from mla_contract.contract.schema.declaration import BackendDeclaration
-from mla_contract.contract.step.facts import Facts
+from mla_contract.contract.clauses.clause import Clause, Level
+from mla_contract.contract.clauses.registry import all_clauses
+from mla_contract.contract.schema.indexer import IndexerMetadata
+from mla_contract.contract.step.context import StepContext
 from mla_contract.contract.step.trace import BuildTrace, addresses_of
+from mla_contract.contract.step.views import subjects_of
 from mla_contract.contract.violation import Violation
 from mla_contract.runtime import MetadataReport, report_metadata
+from mla_contract.runtime.check import protocol_of
 from mla_contract.testing.corpus import BatchSpec, conformance_batches, derived_block_table, in_order
+from mla_contract.testing.device_reads import DeviceMemory, is_wait, on_device, watched_call
 from mla_contract.testing.lowering import common_batch
 from mla_contract.testing.plan_equality import compare_with_plan
+from mla_contract.testing.slicing import halves
 from mla_contract.testing.snapshots import compare_snapshots, snapshot
+from mla_contract.testing.target import ConformanceTarget, Factory, TracingTarget, made_by
 
 DEFAULT_BLOCK = 16
 """Tokens of a block where the target does not say; a run that a rank stores must still lie in one block."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expectations:
-    """What a builder claims beyond its declaration.
-
-    Attributes:
-        persistent: Array fields of the record that a captured graph reads: equal batches get equal addresses.
-        protocol: The Protocol of the record; None takes the one that it looks like.
-        release: The vLLM release whose plan is wanted.
-    """
-
-    persistent: tuple[str, ...] = ()
-    protocol: type | None = None
-    release: str | None = NEWEST
-
-
-class ExpectationsLike(Protocol):
-    """What ``Expectations`` has; packages that do not depend on this one declare their own."""
-
-    @property
-    def persistent(self) -> tuple[str, ...]:
-        """Array fields that a captured graph reads."""
-        ...
-
-    @property
-    def protocol(self) -> type | None:
-        """The Protocol of the record, or None."""
-        ...
-
-    @property
-    def release(self) -> str | None:
-        """The vLLM release whose plan is wanted."""
-        ...
-
-
-class ConformanceTarget(Protocol):
-    """A builder under test, with all that is constant about it."""
-
-    @property
-    def declaration(self) -> BackendDeclaration:
-        """What the backend says of itself."""
-        ...
-
-    @property
-    def facts(self) -> Facts:
-        """Numbers of the configuration; ``kernel_block_size`` and ``decode_threshold`` choose the batches' form."""
-        ...
-
-    @property
-    def expectations(self) -> ExpectationsLike:
-        """What the builder claims besides."""
-        ...
-
-    def build(self, batch: Any) -> Any:
-        """Return the metadata of one step.
-
-        Args:
-            batch: A ``CommonBatch`` on the host.
-        """
-        ...
-
-
-Factory = Callable[[], ConformanceTarget]
+READS: Clause = next(one for one in all_clauses() if one.id == "MLA394")
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedStep:
     """One batch as a target gets it, and its shared plan."""
 
+    name: str
     batch: Any
     plan: BatchPlan
 
@@ -111,12 +56,20 @@ class Verdict:
     Attributes:
         violations: Every breach.
         skipped: Why the check did not run; None when it did.
-        report: Clauses that held and that were not decided; None where the check runs no clause.
+        builds: For each build that clauses judged, what the clauses said of its records.
+        decided: Clauses that the check itself decides, by comparing builds.
+        error: What the builder raised, with its traceback.
     """
 
     violations: tuple[Violation, ...] = ()
     skipped: str | None = None
-    report: MetadataReport | None = field(default=None, compare=False)
+    builds: tuple[MetadataReport, ...] = field(default=(), compare=False)
+    decided: tuple[str, ...] = ()
+    error: Exception | None = field(default=None, compare=False)
+
+
+class BuilderRaised(Exception):
+    """A builder raised; its own error is the cause."""
 
 
 def plan_config(target: ConformanceTarget) -> PlanConfig:
@@ -142,7 +95,10 @@ def prepare(spec: BatchSpec, target: ConformanceTarget) -> PreparedStep | str:
     """Return the batch in the target's form, in the order that an engine gives it, or why it cannot be planned."""
     config = plan_config(target)
     planned = _planned(spec, config)
-    return planned if isinstance(planned, str) else PreparedStep(common_batch(*planned, config.parallel), planned[1])
+    if isinstance(planned, str):
+        return planned
+    batch = common_batch(*planned, config.parallel)
+    return PreparedStep(spec.name, on_device(batch, getattr(target, "device", "cpu")), planned[1])
 
 
 @cache
@@ -159,86 +115,191 @@ def _planned(spec: BatchSpec, config: PlanConfig) -> tuple[BatchShape, BatchPlan
 
 
 def run_check(name: str, factory: Factory, spec: BatchSpec) -> Verdict:
-    """Run one check; whatever the builder raises is a finding.
+    """Run one check; what the builder raises is a finding, and is handed on with its traceback.
 
     Args:
         name: A name of ``CHECKS``.
         factory: Makes the target anew.
         spec: The batch.
+
+    Raises:
+        InvalidConfig: The factory returns something that is not a target.
+    """
+    target = made_by(factory)
+    step = prepare(spec, target)
+    if isinstance(step, str):
+        return Verdict(skipped=step)
+    try:
+        return CHECKS[name](factory, target, step)
+    except BuilderRaised as raised:
+        error = raised.__cause__
+        if not isinstance(error, Exception):
+            raise
+        text = f"{type(error).__name__}: {error}"
+        found = Violation("MLA111", f"build({step.name})", "the builder raises", "metadata", text)
+        return Verdict((found,), error=error)
+
+
+def built(target: ConformanceTarget, batch: Any, build: Callable[[Any], Any] | None = None) -> Any:
+    """Return what a builder makes of a batch.
+
+    Args:
+        target: The target.
+        batch: The batch.
+        build: What calls it; the target's own ``build`` by default.
+
+    Raises:
+        BuilderRaised: Whatever it raises is the cause.
     """
     try:
-        return CHECKS[name](factory, spec)
-    except Exception as error:  # noqa: BLE001 - the builder is foreign; what it raises is reported, not passed on
-        text = f"{type(error).__name__}: {error}"
-        return Verdict((Violation("MLA111", f"build({spec.name})", "the builder raises", "metadata", text),))
+        return (build or target.build)(batch)
+    except Exception as error:
+        raise BuilderRaised from error
 
 
-def check_clauses(factory: Factory, spec: BatchSpec) -> Verdict:
+def check_clauses(factory: Factory, target: ConformanceTarget, step: PreparedStep) -> Verdict:
     """Check that every clause of both levels holds for a first step."""
-    target = factory()
-    step = prepare(spec, target)
-    if isinstance(step, str):
-        return Verdict(skipped=step)
-    return _judged(target, step, target.build(step.batch))
+    report = judged(target, step.batch, built(target, step.batch))
+    return Verdict(report.violations, builds=(report,))
 
 
-def check_plan(factory: Factory, spec: BatchSpec) -> Verdict:
-    """Check that the record equals the shared plan, where the contract says that it does."""
-    target = factory()
-    step = prepare(spec, target)
-    if isinstance(step, str):
-        return Verdict(skipped=step)
-    return Verdict(compare_with_plan(target.build(step.batch), step.plan, target.declaration, target.facts))
+def check_plan(factory: Factory, target: ConformanceTarget, step: PreparedStep) -> Verdict:
+    """Check that each record equals the shared plan, where the contract says that it does."""
+    found: list[Violation] = []
+    for _, record in subjects_of(built(target, step.batch)):
+        found += compare_with_plan(record, step.plan, target.declaration, target.facts)
+    return Verdict(tuple(found))
 
 
-def check_leak(factory: Factory, spec: BatchSpec) -> Verdict:
+def check_leak(factory: Factory, target: ConformanceTarget, step: PreparedStep) -> Verdict:
     """Check long steps, this step, the long steps again: each must be as if the others had not been."""
-    target = factory()
-    step = prepare(spec, target)
-    if isinstance(step, str):
-        return Verdict(skipped=step)
     longs = _long_steps(target)
-    first = [snapshot(target.build(long.batch)) for long in longs]
-    short = target.build(step.batch)
-    verdict = _judged(target, step, short)
-    found = [*verdict.violations, *compare_snapshots(snapshot(factory().build(step.batch)), snapshot(short), short)]
+    alive, first = [], []
+    for long in longs:
+        alive.append(built(target, long.batch))
+        first.append(_snapshots(alive[-1]))
+    short = built(target, step.batch)
+    report = judged(target, step.batch, short, alive=records_of(alive))
+    fresh = made_by(factory)
+    found = [*report.violations, *_changed(_snapshots(built(fresh, step.batch)), short)]
     for long, wanted in zip(longs, first, strict=True):
-        again = target.build(long.batch)
-        found += compare_snapshots(wanted, snapshot(again), again)
-    return Verdict(tuple(dict.fromkeys(found)), report=verdict.report)
+        found += _changed(wanted, built(target, long.batch))
+    return Verdict(tuple(dict.fromkeys(found)), builds=(report,), decided=("MLA393",))
 
 
-def check_addresses(factory: Factory, spec: BatchSpec) -> Verdict:
+def check_addresses(factory: Factory, target: ConformanceTarget, step: PreparedStep) -> Verdict:
     """Check that persistent arrays have the same addresses when the batch comes again."""
-    target = factory()
-    step = prepare(spec, target)
-    if isinstance(step, str):
-        return Verdict(skipped=step)
-    if not target.expectations.persistent:
+    names = target.expectations.persistent
+    if not names:
         return Verdict(skipped="the target names no persistent field")
-    captured = addresses_of(target.build(step.batch), target.expectations.persistent)
-    kept = [target.build(long.batch) for long in _long_steps(target)]
-    kept.append(target.build(step.batch))
-    report = report_metadata(kept[-1], target.expectations.protocol, trace=BuildTrace(captured=captured))
-    return Verdict(tuple(violation for violation in report.violations if violation.code == "MLA247"))
+    captured = [addresses_of(one, names) for one in records_of(built(target, step.batch))]
+    kept = [built(target, long.batch) for long in _long_steps(target)]
+    kept.append(built(target, step.batch))
+    found: list[Violation] = []
+    for record, then in zip(records_of(kept[-1]), captured, strict=True):
+        report = report_metadata(record, target.expectations.protocol, trace=BuildTrace(captured=then))
+        found += [violation for violation in report.violations if violation.code == "MLA247"]
+    return Verdict(tuple(found), decided=("MLA247",))
 
 
-CHECKS: Mapping[str, Callable[[Factory, BatchSpec], Verdict]] = MappingProxyType(
-    {"clauses": check_clauses, "plan": check_plan, "leak": check_leak, "addresses": check_addresses}
+def check_reads(factory: Factory, target: ConformanceTarget, step: PreparedStep) -> Verdict:
+    """Check that neither this step nor a long one reads device memory on the host."""
+    memory = DeviceMemory()
+
+    def watched(batch: Any) -> Any:
+        return watched_call(target.build, batch, memory)
+
+    made = None
+    try:
+        for one in (*_long_steps(target)[:1], step):
+            made = built(target, one.batch, watched)
+    except BuilderRaised as raised:
+        if not isinstance(raised.__cause__, RuntimeError) or not is_wait(raised.__cause__):
+            raise
+        memory.note_error(raised.__cause__)
+    name = next((path for path, _ in subjects_of(made)), type(target).__name__)
+    judgement = StepContext(path=name, trace=BuildTrace(device_reads=tuple(memory.reads)))
+    return Verdict(READS.check(judgement), decided=(READS.id,))
+
+
+def check_slices(factory: Factory, target: ConformanceTarget, step: PreparedStep) -> Verdict:
+    """Check the two halves of a batch, each in a lane of its own, while the other's record is alive."""
+    slices = halves(step.batch, target.facts.decode_threshold or 1)
+    if slices is None:
+        return Verdict(skipped="one token: there is nothing to cut")
+    lanes = (target, made_by(factory))
+    made = [built(lane, child.batch) for lane, child in zip(lanes, slices.children, strict=True)]
+    reports = tuple(
+        judged(lane, child.batch, record, alive=records_of(made), slices=slices)
+        for lane, child, record in zip(lanes, slices.children, made, strict=True)
+    )
+    return Verdict(tuple(found for report in reports for found in report.violations), builds=reports)
+
+
+CHECKS: Mapping[str, Callable[[Factory, ConformanceTarget, PreparedStep], Verdict]] = MappingProxyType(
+    {
+        "clauses": check_clauses,
+        "plan": check_plan,
+        "leak": check_leak,
+        "addresses": check_addresses,
+        "reads": check_reads,
+        "slices": check_slices,
+    }
 )
 """Every check of the suite, by name."""
 
 
-def _judged(target: ConformanceTarget, step: PreparedStep, metadata: Any) -> Verdict:
-    report = report_metadata(
-        metadata,
-        target.expectations.protocol,
-        batch=step.batch,
-        declaration=target.declaration,
-        facts=target.facts,
-        level=Level.VALUES,
-    )
-    return Verdict(report.violations, report=report)
+def judged(target: ConformanceTarget, batch: Any, metadata: Any, **known: Any) -> MetadataReport:
+    """Return what the clauses of both levels say of all records of a build.
+
+    Args:
+        target: The target; what it says of its last build is taken into the trace.
+        batch: The batch.
+        metadata: What it built.
+        **known: Fields of the trace that the suite brought about.
+    """
+    own = target.trace() if isinstance(target, TracingTarget) else BuildTrace()
+    wanted = target.expectations
+    trace = replace(own, metadata_class=getattr(wanted, "metadata_class", None), **known)
+    records = dict(subjects_of(metadata))
+    indexer = next((one for one in records.values() if protocol_of(one) is IndexerMetadata), None)
+    violations: list[Violation] = []
+    held: dict[str, tuple[str, ...]] = {}
+    skipped: dict[str, Mapping[str, str]] = {}
+    for path, record in records.items():
+        # What is said of the attention's record is not said of the indexer's.
+        of_record = replace(trace, indexer=indexer)
+        if record is indexer:
+            of_record = replace(trace, metadata_class=None, planned_work=None, reuse=None, calls=None)
+        report = report_metadata(
+            record,
+            None if record is indexer and len(records) > 1 else wanted.protocol,
+            batch=batch,
+            declaration=target.declaration,
+            facts=target.facts,
+            level=Level.VALUES,
+            trace=of_record,
+        )
+        violations += report.violations
+        held[path] = next(iter(report.held.values()), ())
+        skipped[path] = next(iter(report.skipped.values()), {})
+    return MetadataReport(tuple(dict.fromkeys(violations)), held, skipped)
+
+
+def records_of(metadata: Any) -> tuple[Any, ...]:
+    """Return the records in what builders return, each once."""
+    return tuple(record for _, record in subjects_of(metadata))
+
+
+def _snapshots(metadata: Any) -> list[Mapping[str, Any]]:
+    """Return a copy of each record."""
+    return [snapshot(record) for record in records_of(metadata)]
+
+
+def _changed(wanted: Sequence[Mapping[str, Any]], metadata: Any) -> list[Violation]:
+    """Return a violation for each field of the records that another step has changed."""
+    pairs = zip(wanted, records_of(metadata), strict=True)
+    return [found for one, record in pairs for found in compare_snapshots(one, snapshot(record), record)]
 
 
 def _long_steps(target: ConformanceTarget) -> list[PreparedStep]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mla_contract.testing.conformance import CHECKS, Factory, run_check
+from mla_contract.testing.conformance import CHECKS, run_check
 from mla_contract.testing.corpus import BatchSpec, conformance_batches
-from mla_contract.testing.targets import load_factory
+from mla_contract.testing.target import Factory
+from mla_contract.testing.targets import load_targets
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -15,7 +16,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     specs = conformance_batches().values()
     metafunc.parametrize("spec", [pytest.param(spec, id=spec.name) for spec in specs])
     metafunc.parametrize("check", list(CHECKS))
-    metafunc.parametrize("factory", [pytest.param(load_factory(name), id=name) for name in names])
+    targets = [target for name in names for target in load_targets(name)]
+    metafunc.parametrize("factory", [pytest.param(target.factory, id=target.label) for target in targets])
 
 
 def test_conformance(factory: Factory, check: str, spec: BatchSpec) -> None:
@@ -23,5 +25,8 @@ def test_conformance(factory: Factory, check: str, spec: BatchSpec) -> None:
     verdict = run_check(check, factory, spec)
     if verdict.skipped is not None:
         pytest.skip(verdict.skipped)
+    if verdict.error is not None:
+        # As the builder raised it: pytest shows the way to the author's line.
+        raise verdict.error
     if verdict.violations:
         pytest.fail("\n".join(violation.render() for violation in verdict.violations), pytrace=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -17,17 +17,34 @@ from mla_contract.backends.registry import find_backend, known_backends
 from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
 from mla_contract.contract.step.facts import Facts
 from mla_contract.errors import InvalidContract
-from mla_contract.testing.conformance import ConformanceTarget, Expectations, Factory
 from mla_contract.testing.lowering import LoweredKind, Setup, lower
+from mla_contract.testing.target import Expectations, Factory
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTarget:
-    """A factory by name, or why it cannot be had."""
+    """A factory by name, or why it cannot be had.
+
+    Attributes:
+        name: The target's name.
+        factory: Makes it anew; None where it cannot be had.
+        reason: Why not.
+        variant: Which of its configurations; empty where there is one.
+    """
 
     name: str
     factory: Factory | None
     reason: str = ""
+    variant: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name and variant."""
+        return f"{self.name}[{self.variant}]" if self.variant else self.name
+
+    def place(self, batch: str) -> str:
+        """Return a batch's name with the variant that built it."""
+        return f"{batch} [{self.variant}]" if self.variant else batch
 
 
 _CAPACITY = Capacity(
@@ -76,7 +93,6 @@ class ReferenceTarget:
             batch.query_start_loc_cpu.numpy(),
             batch.seq_lens_cpu_upper_bound.numpy(),
             is_prefilling=None if flags is None else flags.numpy(),
-            block_table=batch.block_table_tensor.numpy(),
         )
         plan = plan_batch(shape, self.setup.config)
         metadata = lower(batch, plan, self.setup)
@@ -105,8 +121,10 @@ def reference_targets() -> Mapping[str, Factory]:
     return {f"reference {kind}": partial(ReferenceTarget, kind) for kind in LoweredKind}
 
 
-def load_factory(name: str) -> Factory:
-    """Return the factory of a registered backend, or the one that ``module:factory`` names.
+def load_targets(name: str) -> tuple[NamedTarget, ...]:
+    """Return the target of a registered backend, or the one that ``module:factory`` names: one for each variant.
+
+    A target is a factory, or a mapping of factories: the builder in several configurations.
 
     Raises:
         InvalidContract: There is no such backend, it has no target, or the module has no such callable.
@@ -122,20 +140,31 @@ def load_factory(name: str) -> Factory:
     found = load_value(value)
     if isinstance(found, str):
         raise InvalidContract(f"{name}: {found}")
-    if not callable(found):
-        raise InvalidContract(f"{name}: {value} is not callable")
-    made: Callable[[], ConformanceTarget] = found
-    return made
+    variants = found if isinstance(found, Mapping) else {"": found}
+    for variant, factory in variants.items():
+        if not callable(factory):
+            place = f"{value}[{variant!r}]" if variant else value
+            raise InvalidContract(f"{name}: {place} is not callable, but {factory!r}")
+    return tuple(NamedTarget(name, factory, variant=variant) for variant, factory in variants.items())
+
+
+def load_factory(name: str) -> Factory:
+    """Return the factory of a target; of one with variants, that of the first. Raises as ``load_targets``."""
+    factory = load_targets(name)[0].factory
+    if factory is None:
+        raise InvalidContract(f"{name}: no variant")
+    return factory
 
 
 def registered_targets() -> tuple[NamedTarget, ...]:
     """Return the targets of all registered backends; one that registers none is left out."""
-    return tuple(_target(name) for name, one in known_backends().items() if isinstance(one, str) or one.target)
+    names = [name for name, one in known_backends().items() if isinstance(one, str) or one.target]
+    return tuple(target for name in names for target in _targets(name))
 
 
-def _target(name: str) -> NamedTarget:
+def _targets(name: str) -> tuple[NamedTarget, ...]:
     """Return the target of a registered backend, or why it cannot be had."""
     try:
-        return NamedTarget(name, load_factory(name))
+        return load_targets(name)
     except InvalidContract as error:
-        return NamedTarget(name, None, str(error))
+        return (NamedTarget(name, None, str(error)),)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mla_contract.contract.step.context import StepContext
-from mla_contract.contract.step.trace import Call, Reuse, Workspace
+from mla_contract.contract.step.trace import Call, DeviceRead, Reuse, Workspace
 from mla_contract.testing import records
 from tests.lab import subjects as legal
 from tests.lab.changes import proof, put, shift
@@ -41,6 +41,10 @@ def _layers() -> Iterator[PlantedFault]:
             shift(f"trace.indexer.{name}", 1),
         )
     yield _fault("stale metadata", "two layers", "PlainSparse", "MLA393", legal.two_layers, proof(generation=(6, 7)))
+    read = proof(device_reads=(DeviceRead("item()", ("builder.py:7 in build",)),))
+    yield _fault(
+        "hidden device read", "two layers", "PlainSparse: builder.py:7 in build", "MLA394", legal.two_layers, read
+    )
     wanted = proof(metadata_class=records.PlainAiter)
     yield _fault("another class", "two layers", "PlainSparse", "MLA248", legal.two_layers, wanted)
     yield _fault(

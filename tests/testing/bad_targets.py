@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from mla_contract.testing.lowering import LoweredKind
+from mla_contract.testing.target import Expectations
 from mla_contract.testing.targets import ReferenceTarget
 from tests.lab.field_faults import without
 
@@ -76,6 +77,41 @@ class Raising(ReferenceTarget):
 
     def build(self, batch: Any) -> Any:
         """Return metadata, or raise."""
-        if int(batch.seq_lens.min()) == 0:
-            raise ValueError("padding")
+        self._refuse(batch.seq_lens_cpu_upper_bound.tolist())
         return super().build(batch)
+
+    def _refuse(self, lens: list[int]) -> None:
+        if 0 in lens:
+            raise ValueError("padding")  # the author's line
+
+
+class NoExpectations(ReferenceTarget):
+    """A target whose author took expectations for a list."""
+
+    @property
+    def expectations(self) -> Any:
+        """Return what is not expectations."""
+        return ()
+
+
+class WrongMembers(ReferenceTarget):
+    """A target with mistakes in all its members."""
+
+    declaration: Any = None
+    facts: Any = {}
+    expectations: Any = Expectations(persistent="req_id_per_token")  # type: ignore[arg-type]
+    build: Any = None
+
+
+class RaisingProperty(ReferenceTarget):
+    """A target whose property raises."""
+
+    @property
+    def facts(self) -> Any:
+        """Raise."""
+        raise LookupError("no block size")  # the author's property
+
+
+def not_made() -> ReferenceTarget:
+    """Raise instead of making a target."""
+    raise OSError("no device")  # the author's factory

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
@@ -37,6 +39,30 @@ def test_check_of_bad_target_prints_the_violation() -> None:
     assert "expected" in done.output and "mla-contract explain MLA333" in done.output
 
 
+def test_check_shows_the_traceback_of_a_builder_that_raises() -> None:
+    """The violation stands beside the way to the author's line; none of this package's lines are on it."""
+    done = RUNNER.invoke(app, ["check", "tests.testing.bad_targets:Raising"])
+    assert done.exit_code == 1
+    assert "the builder raises" in done.output and "# the author's line" in done.output
+    assert "in _refuse" in done.output and "conformance.py" not in done.output.partition("Traceback")[2]
+    assert done.output.count("Traceback") == 1
+
+
+def test_check_of_wrong_target_says_what_is_wrong_with_it() -> None:
+    """A target's mistake exits with 2, with what was expected and found."""
+    done = RUNNER.invoke(app, ["check", "tests.testing.bad_targets:NoExpectations"])
+    assert done.exit_code == 2
+    assert "NoExpectations.expectations" in done.output and "expected" in done.output and "MLA111" not in done.output
+
+
+@pytest.mark.parametrize(("name", "line"), [("not_made", "factory"), ("RaisingProperty", "property")])
+def test_check_shows_the_traceback_of_a_target_that_raises(name: str, line: str) -> None:
+    """What a factory or a property raises reaches its author."""
+    done = RUNNER.invoke(app, ["check", f"tests.testing.bad_targets:{name}"])
+    assert done.exit_code == 2
+    assert f"# the author's {line}" in done.output
+
+
 def test_check_of_good_target_exits_with_0() -> None:
     """A target that is named is checked alone, and the providers of this machine stand below with their reasons."""
     done = RUNNER.invoke(app, ["check", "tests.testing.bad_targets:good"])
@@ -49,7 +75,8 @@ def test_check_of_good_target_exits_with_0() -> None:
 def test_check_with_verbose_says_why_clauses_were_skipped() -> None:
     """Every skipped clause has its reason."""
     done = RUNNER.invoke(app, ["check", "tests.testing.bad_targets:good", "--verbose"])
-    assert "MLA401 skipped: needs trace.workspace" in done.output
+    assert re.search(r"MLA401 undecided, decided on 0 of \d+  \d+ lack trace.workspace", done.output)
+    assert re.search(r"MLA201 held, decided on (\d+) of \1\n", done.output)
 
 
 def test_check_of_unknown_target_exits_with_2() -> None:

@@ -16,7 +16,7 @@ from mla_contract.adapters.plan import PlanConfig, plan_batch
 from mla_contract.contract.schema import claims
 from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
 from mla_contract.contract.step.facts import Facts
-from mla_contract.testing.conformance import Expectations
+from mla_contract.testing.target import Expectations
 from toy_backend import BACKEND
 
 DECLARATION = BackendDeclaration(name=BACKEND.name, routing=Routing.ALL_DECODES, dense_prefill=False, decode_lse=False)

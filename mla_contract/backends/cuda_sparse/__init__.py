@@ -4,6 +4,6 @@ from mla_contract.backends.registry import RegisteredBackend
 
 BACKEND = RegisteredBackend(
     name="cuda_sparse",
-    target="mla_contract.backends.cuda_sparse.target:fresh_target",
+    target="mla_contract.testing.sparse_targets:CUDA_SPARSE",
     engine_class="mla_contract.backends.vllm.backend:CudaSparse",
 )

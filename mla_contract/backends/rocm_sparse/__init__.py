@@ -4,6 +4,6 @@ from mla_contract.backends.registry import RegisteredBackend
 
 BACKEND = RegisteredBackend(
     name="rocm_sparse",
-    target="mla_contract.backends.rocm_sparse.target:fresh_target",
+    target="mla_contract.testing.sparse_targets:ROCM_SPARSE",
     engine_class="mla_contract.backends.vllm.backend:RocmSparse",
 )

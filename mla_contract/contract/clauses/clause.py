@@ -78,6 +78,11 @@ class Clause:
         except Exception as error:  # noqa: BLE001 - the records are foreign; what cannot be read is not known
             return f"undecidable: {type(error).__name__}"
 
+    def without_subject(self, step: StepContext) -> str | None:
+        """Return which of its needs is about other steps than this, so that it holds for want of a subject, or None."""
+        absent = (need for need in self.needs if need.where is not None and not need.where(step))
+        return next((f"a step with a subject: {need.text}" for need in absent), None)
+
     def check(self, step: StepContext) -> tuple[Violation, ...]:
         """Return every breach of this clause; never raises."""
         return self.outcome(step)[0]

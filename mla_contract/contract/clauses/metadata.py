@@ -35,6 +35,7 @@ LONGEST_PREFILL = Need(
     lambda step: (
         not step.num_prefills or (step.upper_lens is not None and (step.num_decodes or 0) < len(step.upper_lens))
     ),
+    where=lambda step: bool(step.num_prefills),
 )
 
 

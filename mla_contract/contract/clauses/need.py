@@ -24,6 +24,8 @@ class Need:
         settled: Whether facts and declaration alone decide it.
         traced: Whether only the trace of a build can tell it.
         of: The need without which this one is never met, so that it need not be asked.
+        where: The steps that it is about; None for all. Elsewhere a clause that needs it has nothing to look at: a
+            breach is reported, but it is not counted as decided.
     """
 
     text: str
@@ -31,6 +33,7 @@ class Need:
     settled: bool = False
     traced: bool = False
     of: Need | None = None
+    where: Callable[[StepContext], bool] | None = None
 
     def first_unmet(self, step: StepContext) -> Need | None:
         """Return the need that a step does not meet: the one that this one depends on, or this one; None if it does."""

@@ -67,6 +67,8 @@ def judge(step: StepContext, level: Level = Level.STRUCTURAL, clauses: Iterable[
             skipped[clause.id] = reason
         elif found:
             violations.extend(found)
+        elif (needless := clause.without_subject(step)) is not None:
+            skipped[clause.id] = needless
         else:
             held.append(clause.id)
     return Judgement(tuple(violations), tuple(held), MappingProxyType(skipped))

@@ -87,6 +87,19 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceRead:
+    """One read of device memory on the host.
+
+    Attributes:
+        what: How the source reads: ``item()``.
+        places: ``file:line in function``, the innermost first, up to the builder's own.
+    """
+
+    what: str
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedWork:
     """A filled work plan: its six buffers, and what it was made for.
 
@@ -118,6 +131,7 @@ class BuildTrace:
         metadata_class: The class that the impl is written for.
         planned_work: The persistent work plan that the kernel gets.
         generation: Step that the metadata was built for, and step of the batch.
+        device_reads: What the build read of the device; empty where it was watched and read nothing.
     """
 
     calls: tuple[Call, ...] | None = None
@@ -130,6 +144,7 @@ class BuildTrace:
     metadata_class: type | None = None
     planned_work: PlannedWork | None = None
     generation: tuple[int, int] | None = None
+    device_reads: tuple[DeviceRead, ...] | None = None
 
 
 def addresses_of(metadata: object, names: tuple[str, ...]) -> dict[str, Address]:

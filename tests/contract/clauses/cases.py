@@ -15,6 +15,7 @@ from mla_contract.contract.step.trace import (
     BuildTrace,
     Call,
     Child,
+    DeviceRead,
     Lane,
     PlannedWork,
     Reuse,
@@ -447,6 +448,10 @@ CASES: dict[str, Case] = {
     ),
     "MLA392": Case(_reuse, proof(reuse=(Reuse("work", INPUTS, {**INPUTS, "token_kv_lens": (4,) * 8}),))),
     "MLA393": Case(lambda: with_trace(subject(), generation=(7, 7)), proof(generation=(6, 7))),
+    "MLA394": Case(
+        lambda: with_trace(subject(), device_reads=()),
+        proof(device_reads=(DeviceRead("item()", ("builder.py:7 in longest", "builder.py:3 in build")),)),
+    ),
     "MLA401": Case(_space, proof(workspace=replace(SPACE, reserved_bytes={SLOT: 0, OTHER: 1024}))),
     "MLA402": Case(_space, proof(workspace=replace(SPACE, reserved_bytes={SLOT: 32_768, OTHER: 1024}))),
     "MLA403": Case(_space, proof(workspace=replace(SPACE, rows=100))),

@@ -16,7 +16,6 @@ ROWS: tuple[int, ...] = (
 NOT_DECIDABLE: Mapping[int, str] = {
     16: "static: the runner guesses a capability from a threshold; no metadata is built before start-up fails",
     41: "an allocation outside the manager inside the op: metadata does not show it; the source audit does",
-    76: "a device read inside build(): the result is right; a synchronisation guard around build() sees it",
     85: "strides of the cache, which is not metadata; two validators of the engine disagree",
     86: "a call that does not bind to the installed signature; a signature check sees it",
     101: "a scale applied twice by a kernel: only results show it",

@@ -359,6 +359,7 @@ INCIDENTS: tuple[Incident, ...] = (
         lambda: subject("dense", replace(PLAIN, dcp_size=2), (1,), (9,), 1),
         poke("metadata.decode.dcp_tot_seq_lens", 0, 5),
     ),
+    _case(76, "vllm#36723", "MLA394"),
     _case(77, "vllm#45074", "MLA310"),
     _twin(
         80,
