@@ -70,6 +70,11 @@ def _reads(project: Project) -> list[dict[str, Any]]:
     for read in project.consumers.reads:
         if not read.batch and read.holder in indexer and read.function.module.name not in builders:
             _merge_read(merged, read, "indexer")
+    for read in project.layer_consumers.reads:
+        layer = project.layer_records.get(read.holder)
+        owner = read.function.owner
+        if layer is not None and not read.batch and (owner is None or BUILDER not in owner.base_names):
+            _merge_read(merged, read, layer)
     found = sorted(merged.values(), key=lambda r: (r["file"], r["line"], r["path"], r["function"]))
     for entry in found:
         entry["reached_by"] = sorted(entry["reached_by"])

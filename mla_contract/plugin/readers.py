@@ -19,6 +19,9 @@ _NEEDS_PREFILLS = "num_mha_tokens > 0"
 """What the shared layer asks before it attends to prefills, as profiles write it."""
 _ONLY_DCP = re.compile(r"self\.(impl\.)?dcp_world_size > 1")
 
+_ASKS_CLASS = re.compile(r"isinstance\((?!\w+, dict\))")
+"""A test for a class; one for a dict asks only whether the step has metadata at all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
@@ -92,7 +95,7 @@ def _is_certain(read: Mapping[str, Any], has_prefills: bool, dcp_size: int) -> b
     condition, guard = read["condition"], read["guard"] or ""
     if condition is not None and not (dcp_size > 1 and _ONLY_DCP.fullmatch(condition)):
         return False
-    return (has_prefills or _NEEDS_PREFILLS not in guard) and "isinstance(" not in guard
+    return (has_prefills or _NEEDS_PREFILLS not in guard) and not _ASKS_CLASS.search(guard)
 
 
 @cache
