@@ -21,8 +21,8 @@ from tests.runners.configuration import LAYER, EngineConfig, Setting
 
 WINDOW = 16
 BLOCK = 256
-RING = 64
-"""Rows of a request's ring. The runners' traffic counts blocks of this size, and a ring has one block a request."""
+RING = 8
+"""Rows of a request's ring."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,10 @@ class Kind:
     def setting(self, setting: Setting) -> Setting:
         """Return a setting as this builder wants it."""
         return replace(setting, block_size=self.block_size)
+
+    def blocks(self, tokens: int) -> int:
+        """Return the blocks of a request: a ring is one."""
+        return 1 if self.spec_class is CircularBufferSpec else -(-tokens // self.block_size)
 
     def group(self, setting: Setting, config: EngineConfig) -> Any:
         """Return an attention group with a builder that its real ``__init__`` made."""

@@ -1,4 +1,4 @@
-"""Builds of records that layers of their own read, on batches of vLLM's runners: ``python -m tests.runners.layer_survey``."""
+"""Builds of records that layers of their own read, on batches of vLLM's runners."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def main(steps: int) -> dict[str, Any]:
                 driven = made(setting, config, [kind.group(setting, config)], CUDAGraphMode.FULL_AND_PIECEWISE)
                 for index in range(steps):
                     requests = draw_step(rng, setting, decodes_only=index % 3 == 0)
-                    needs = [-(-(one.computed + one.new + drafts) // setting.block_size) for one in requests]
+                    needs = [kind.blocks(one.computed + one.new + drafts) for one in requests]
                     blocks = iter((rng.permutation(sum(needs)) + 1).tolist())
                     try:
                         driven.step(requests, [[next(blocks) for _ in range(need)] for need in needs])

@@ -13,7 +13,6 @@ from mla_contract.contract.clauses.owners import equal
 from mla_contract.contract.step.context import Ints, StepContext
 from mla_contract.contract.step.host import host_ints
 
-
 COMPRESSED = Need("compressed metadata", lambda step: step.layer_kind == "compressed")
 RING = Need(
     "ring compressor metadata",

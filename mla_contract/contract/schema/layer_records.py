@@ -92,6 +92,24 @@ class WindowMetadata(
         ...
 
     @property
+    def prefill_swa_indices(self) -> Device[Int32[Tensor, "num_prefill_tokens 1 prefill_width"]] | None:
+        """Slots of the keys that each prefill token sees in its window; wider where images see keys behind a token.
+
+        Padding: as for ``decode_swa_indices``.
+        Source: vLLM 0.33.0 v1/attention/backends/mla/sparse_swa.py
+        """
+        ...
+
+    @property
+    def prefill_swa_lens(self) -> Device[Int32[Tensor, "num_prefill_tokens"]] | None:
+        """Keys in the window of each prefill token; None when there are no prefills.
+
+        Padding: 0 for a token that is not stored.
+        Source: vLLM 0.33.0 v1/attention/backends/mla/sparse_swa.py
+        """
+        ...
+
+    @property
     def prefill_seq_lens(self) -> Device[Int32[Tensor, "num_prefills"]] | None:
         """``seq_lens`` of the prefill requests; None when there are none.
 
