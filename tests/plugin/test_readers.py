@@ -32,11 +32,11 @@ def test_nearest_profile_of_release_is_its_minor_or_the_closest(release: str, mi
 
 def test_name_readers_of_read_field_names_function_file_and_line() -> None:
     """The help names the shared layer's read of that release; a field that nobody reads keeps its help."""
-    (named,) = name_readers([MISSING], RecordKind.DENSE, "0.32")
+    (named,) = name_readers([MISSING], RecordKind.DENSE, "0.32", has_prefills=True, dcp_size=1)
     assert named.help.startswith("read by MLAAttention.forward_impl, vllm/model_executor/layers/attention/")
     assert named.help.endswith(" of vLLM 0.32.0; declare it")
     other = Violation("MLA101", "Lean.nobody_reads_this", "field is missing", help="declare it")
-    assert name_readers([other], RecordKind.DENSE, "0.32") == (other,)
+    assert name_readers([other], RecordKind.DENSE, "0.32", has_prefills=True, dcp_size=1) == (other,)
 
 
 def test_without_unread_of_old_release_drops_what_came_later() -> None:
