@@ -95,11 +95,18 @@ def _merge_read(merged: dict[tuple[object, ...], dict[str, Any]], read: Read, ki
             "condition": read.condition,
             "default": read.defaulted,
             "reached_by": {kind},
+            "impl": _impl_of(read),
         }
         return
     known["reached_by"].add(kind)
     if known["condition"] is not None and read.condition is None:
         known["condition"], known["guard"] = None, guard
+
+
+def _impl_of(read: Read) -> str | None:
+    """Return the impl class whose method reads, which only backends with that class reach; None for all other code."""
+    owner = read.function.owner
+    return owner.qualname if owner is not None and owner.base_names & MLA_IMPLS else None
 
 
 def _backend(backend: Backend) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from mla_contract.contract.step.views import subjects_of
 from mla_contract.errors import ContractError
 from mla_contract.plugin.facts import facts_of
 from mla_contract.plugin.readers import StepReads, name_readers, without_unread
-from mla_contract.plugin.records import RecordKind, kind_of, protocol_for
+from mla_contract.plugin.records import RecordKind, impl_classes, kind_of, protocol_for
 from mla_contract.runtime.check import check_metadata
 from mla_contract.runtime.hook import respond
 from mla_contract.runtime.settings import Mode, Settings, current_settings
@@ -120,7 +120,11 @@ class Monitor:
             found = check_metadata(record, protocol_for(kind, record), batch=batch, facts=facts, level=settings.level)
             if found:
                 prefills = bool(read(record, "num_prefills", True))
-                step: StepReads = {"has_prefills": prefills, "dcp_size": facts.dcp_size}
+                step: StepReads = {
+                    "has_prefills": prefills,
+                    "dcp_size": facts.dcp_size,
+                    "impl": impl_classes(origin.backend),
+                }
                 found = name_readers(without_unread(found, kind, self.minor, **step), kind, self.minor, **step)
             self._count(kind, record, bool(found))
             self._note(record, batch)

@@ -29,10 +29,12 @@ class StepReads(TypedDict):
     Attributes:
         has_prefills: Whether the record has prefill requests.
         dcp_size: Ranks of decode context parallelism.
+        impl: The classes of the backend's impl, its bases among them: other impls' methods read nothing here.
     """
 
     has_prefills: bool
     dcp_size: int
+    impl: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ def name_readers(
     reads, release = _reads_of(minor), load_reads(minor)["release"]
     named = []
     for violation in violations:
-        places = reads.get((kind.value, field_of(violation)), ())
+        every = reads.get((kind.value, field_of(violation)), ())
+        places = [one for one in every if one["impl"] is None or one["impl"] in step["impl"]]
         if not places:
             named.append(violation)
             continue
@@ -108,9 +111,11 @@ def without_unread(
     )
 
 
-def _is_certain(read: Mapping[str, Any], *, has_prefills: bool, dcp_size: int) -> bool:
+def _is_certain(read: Mapping[str, Any], *, has_prefills: bool, dcp_size: int, impl: frozenset[str]) -> bool:
     """Return whether a step with these properties reaches a read, whatever the configuration."""
     condition, guard = read["condition"], read["guard"] or ""
+    if read["impl"] is not None and read["impl"] not in impl:
+        return False
     if condition is not None and not (dcp_size > 1 and _ONLY_DCP.fullmatch(condition)):
         return False
     return (has_prefills or _NEEDS_PREFILLS not in guard) and not _ASKS_CLASS.search(guard)

@@ -98,6 +98,15 @@ def _serves_the_layer(backend: Any) -> bool:
         return True
 
 
+@lru_cache(maxsize=64)
+def impl_classes(backend: Any) -> frozenset[str]:
+    """Return the full names of a backend's impl class and of its bases; none where it does not say."""
+    try:
+        return frozenset(f"{one.__module__}.{one.__qualname__}" for one in backend.get_impl_cls().__mro__)
+    except Exception:  # noqa: BLE001 - a backend that cannot answer is not one whose methods are known
+        return frozenset()
+
+
 def _is_latent(spec: Any) -> bool:
     """Return whether a cache's spec is that of MLA: by its bases, so that a fork's subclass counts."""
     return any(base.__name__ == "MLAAttentionSpec" for base in type(spec).__mro__)
