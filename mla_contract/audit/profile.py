@@ -70,6 +70,11 @@ def _reads(project: Project) -> list[dict[str, Any]]:
     for read in project.consumers.reads:
         if not read.batch and read.holder in indexer and read.function.module.name not in builders:
             _merge_read(merged, read, "indexer")
+    for read in project.layer_consumers.reads:
+        layer = project.layer_records.get(read.holder)
+        owner = read.function.owner
+        if layer is not None and not read.batch and (owner is None or BUILDER not in owner.base_names):
+            _merge_read(merged, read, layer)
     found = sorted(merged.values(), key=lambda r: (r["file"], r["line"], r["path"], r["function"]))
     for entry in found:
         entry["reached_by"] = sorted(entry["reached_by"])
@@ -90,11 +95,18 @@ def _merge_read(merged: dict[tuple[object, ...], dict[str, Any]], read: Read, ki
             "condition": read.condition,
             "default": read.defaulted,
             "reached_by": {kind},
+            "impl": _impl_of(read),
         }
         return
     known["reached_by"].add(kind)
     if known["condition"] is not None and read.condition is None:
         known["condition"], known["guard"] = None, guard
+
+
+def _impl_of(read: Read) -> str | None:
+    """Return the impl class whose method reads, which only backends with that class reach; None for all other code."""
+    owner = read.function.owner
+    return owner.qualname if owner is not None and owner.base_names & MLA_IMPLS else None
 
 
 def _backend(backend: Backend) -> dict[str, Any]:

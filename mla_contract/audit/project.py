@@ -20,6 +20,7 @@ from mla_contract.audit.model.backends import Backend, find_backends
 from mla_contract.audit.model.classes import ClassInfo
 from mla_contract.audit.model.index import ModuleIndex
 from mla_contract.audit.source.tree import SourceTree
+from mla_contract.contract.schema.layer_records import layer_kind
 
 
 class Project:
@@ -75,6 +76,23 @@ class Project:
     def consumers(self) -> Events:
         """Return what functions do that take MLA or indexer metadata by annotation or test."""
         return run_consumers(self.index, self.metadata_classes)
+
+    @cached_property
+    def layer_records(self) -> dict[ClassInfo, str]:
+        """Return the metadata classes that only layers of their own read, each with its kind of record."""
+        shared = {cls for backend in self.mla_backends for cls in backend.metadata.cls.mro}
+        found: dict[ClassInfo, str] = {}
+        for backend in self.backends:
+            cls = backend.metadata.cls
+            kind = layer_kind(cls.fields.__contains__)
+            if backend.impl is None and not backend.is_indexer and cls not in shared and kind is not None:
+                found |= dict.fromkeys((one for one in cls.mro if one.own_fields and one not in shared), kind)
+        return found
+
+    @cached_property
+    def layer_consumers(self) -> Events:
+        """Return what functions do with metadata that only layers of their own read."""
+        return run_consumers(self.index, tuple(self.layer_records))
 
     @cached_property
     def metadata_classes(self) -> tuple[ClassInfo, ...]:

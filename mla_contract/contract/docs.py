@@ -9,9 +9,11 @@ from pathlib import Path
 
 from mla_contract.contract.clauses.clause import Clause, Level
 from mla_contract.contract.clauses.registry import all_clauses
+from mla_contract.contract.notes import notes_page
 from mla_contract.contract.structure.faults import FAULTS, Fault
 
 INDEX = "README.md"
+NOTES_PAGE = "notes.md"
 
 _MADE = "<!-- Written by python -m mla_contract.contract.docs from the clause; edit the clause. -->"
 _READS = {
@@ -72,12 +74,13 @@ def index_page() -> str:
         f"| {', '.join(clause.incident)} |"
         for clause in all_clauses()
     ]
+    lines += ["", f"What is inconsistent and harmless: [notes]({NOTES_PAGE})."]
     return "\n".join(lines) + "\n"
 
 
 def pages() -> dict[str, str]:
     """Return the text of every file of the directory, by name."""
-    found = {INDEX: index_page()}
+    found = {INDEX: index_page(), NOTES_PAGE: f"{_MADE}\n\n{notes_page()}"}
     found |= {f"{fault.code}.md": fault_page(fault) for fault in FAULTS}
     return found | {f"{clause.id}.md": clause_page(clause) for clause in all_clauses()}
 

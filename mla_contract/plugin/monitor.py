@@ -10,13 +10,14 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
+from mla_contract.contract.notes import notes_of
 from mla_contract.contract.step.context import read
 from mla_contract.contract.step.facts import NO_FACTS, Facts
 from mla_contract.contract.step.views import subjects_of
 from mla_contract.errors import ContractError
 from mla_contract.plugin.facts import facts_of
-from mla_contract.plugin.readers import name_readers, without_unread
-from mla_contract.plugin.records import RecordKind, kind_of, protocol_for
+from mla_contract.plugin.readers import StepReads, name_readers, without_unread
+from mla_contract.plugin.records import RecordKind, impl_classes, kind_of, protocol_for
 from mla_contract.runtime.check import check_metadata
 from mla_contract.runtime.hook import respond
 from mla_contract.runtime.settings import Mode, Settings, current_settings
@@ -60,6 +61,11 @@ class _OfBuilders(Generic[T]):
         return value if alive is not None and alive() is builder else None
 
 
+def _left_alone(name: str) -> str:
+    """Return what is said of a class that is not checked."""
+    return f"left alone: {name}, because no reader of this contract reads it"
+
+
 class Monitor:
     """Checks every build of this process, and counts the classes that it saw; keeps no metadata alive."""
 
@@ -68,6 +74,8 @@ class Monitor:
         self._origins: _OfBuilders[Origin] = _OfBuilders()
         self._facts: _OfBuilders[tuple[Facts, Facts]] = _OfBuilders()
         self._seen: Counter[tuple[str, str, bool]] = Counter()
+        self._left: set[str] = set()
+        self._notes: Counter[tuple[str, str]] = Counter()
         self._lock = Lock()
         atexit.register(self.log_seen)
 
@@ -106,14 +114,20 @@ class Monitor:
         for _, record in subjects_of(result):
             kind = kind_of(origin.backend, origin.spec, record)
             if kind is None:
+                self._leave(record)
                 continue
             facts = self._facts_of(builder, origin, capturing)
             found = check_metadata(record, protocol_for(kind, record), batch=batch, facts=facts, level=settings.level)
             if found:
                 prefills = bool(read(record, "num_prefills", True))
-                owed = without_unread(found, kind, self.minor, has_prefills=prefills, dcp_size=facts.dcp_size)
-                found = name_readers(owed, kind, self.minor)
+                step: StepReads = {
+                    "has_prefills": prefills,
+                    "dcp_size": facts.dcp_size,
+                    "impl": impl_classes(origin.backend),
+                }
+                found = name_readers(without_unread(found, kind, self.minor, **step), kind, self.minor, **step)
             self._count(kind, record, bool(found))
+            self._note(record, batch)
             respond(settings, found)
 
     def _facts_of(self, builder: Any, origin: Origin, capturing: bool) -> Facts:
@@ -132,6 +146,27 @@ class Monitor:
         with self._lock:
             self._seen[kind.value, type(record).__qualname__, broken] += 1
 
+    def _leave(self, record: Any) -> None:
+        """Remember a class that is not checked, and say so once."""
+        name = type(record).__qualname__
+        with self._lock:
+            is_new = name not in self._left
+            self._left.add(name)
+        if is_new:
+            logger.info("metadata contract: %s", _left_alone(name))
+
+    def _note(self, record: Any, batch: Any) -> None:
+        """Count what is inconsistent and harmless."""
+        found = notes_of(record, batch)
+        if found:
+            with self._lock:
+                self._notes.update((note.name, type(record).__qualname__) for note in found)
+
+    def notes(self) -> dict[tuple[str, str], int]:
+        """Return how many builds deserved each note, by note and class."""
+        with self._lock:
+            return dict(self._notes)
+
     def counts(self) -> list[tuple[str, str, int, int]]:
         """Return kind, class, builds and broken builds of each class that was seen."""
         with self._lock:
@@ -141,10 +176,12 @@ class Monitor:
         return [(kind, name, broken + clean, broken) for kind, name, broken, clean in each]
 
     def table(self) -> str:
-        """Return one line for each class that was seen: how many builds, and how many of them broke the contract."""
-        return "\n".join(
-            f"{builds:>8}  {kind:<8}{name}  broken: {broken}" for kind, name, builds, broken in self.counts()
-        )
+        """Return a line for each class: its builds, and how many broke the contract; then notes, and who is left."""
+        lines = [f"{builds:>8}  {kind:<12}{name}  broken: {broken}" for kind, name, builds, broken in self.counts()]
+        lines += [f"{builds:>8}  note        {name}: {text}" for (text, name), builds in sorted(self.notes().items())]
+        with self._lock:
+            lines += [_left_alone(name) for name in sorted(self._left)]
+        return "\n".join(lines)
 
     def log_seen(self) -> None:
         """Log the table of classes, if there is anything in it."""

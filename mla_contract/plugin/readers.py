@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from mla_contract.contract.structure.faults import CODE_OF
 from mla_contract.contract.violation import Violation
@@ -18,6 +18,23 @@ _SHARED = "vllm/model_executor/layers/"
 _NEEDS_PREFILLS = "num_mha_tokens > 0"
 """What the shared layer asks before it attends to prefills, as profiles write it."""
 _ONLY_DCP = re.compile(r"self\.(impl\.)?dcp_world_size > 1")
+
+_ASKS_CLASS = re.compile(r"isinstance\((?!\w+, dict\))")
+"""A test for a class; one for a dict asks only whether the step has metadata at all."""
+
+
+class StepReads(TypedDict):
+    """What decides which reads a step reaches.
+
+    Attributes:
+        has_prefills: Whether the record has prefill requests.
+        dcp_size: Ranks of decode context parallelism.
+        impl: The classes of the backend's impl, its bases among them: other impls' methods read nothing here.
+    """
+
+    has_prefills: bool
+    dcp_size: int
+    impl: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +57,30 @@ class Reader:
 @cache
 def readers_of(minor: str) -> Mapping[tuple[str, str], Reader]:
     """Return the first reader of each (kind, field path) by a release's profile: shared code first, then unguarded."""
-    return {
-        key: Reader(first["file"], first["line"], first["function"], first["condition"])
-        for key, (first, *_) in _reads_of(minor).items()
-    }
+    return {key: _reader(first) for key, (first, *_) in _reads_of(minor).items()}
 
 
-def name_readers(violations: Iterable[Violation], kind: RecordKind, minor: str) -> tuple[Violation, ...]:
-    """Return violations whose help names the reader of their field, and the release whose line it is."""
-    readers, release = readers_of(minor), load_reads(minor)["release"]
+def _reader(read: Mapping[str, Any]) -> Reader:
+    """Return one read of a profile."""
+    return Reader(read["file"], read["line"], read["function"], read["condition"])
+
+
+def name_readers(
+    violations: Iterable[Violation], kind: RecordKind, minor: str, **step: Unpack[StepReads]
+) -> tuple[Violation, ...]:
+    """Return violations whose help names a reader of their field, and the release whose line it is.
+
+    It is one that the step certainly reaches, where there is one. Arguments as for ``without_unread``.
+    """
+    reads, release = _reads_of(minor), load_reads(minor)["release"]
     named = []
     for violation in violations:
-        reader = readers.get((kind.value, field_of(violation)))
-        if reader is None:
+        every = reads.get((kind.value, field_of(violation)), ())
+        places = [one for one in every if one["impl"] is None or one["impl"] in step["impl"]]
+        if not places:
             named.append(violation)
             continue
+        reader = _reader(next((one for one in places if _is_certain(one, **step)), places[0]))
         text = f"read by {reader.function}, {reader.file}:{reader.line} of vLLM {release}"
         if reader.condition is not None:
             text += f" where {reader.condition}"
@@ -63,7 +89,7 @@ def name_readers(violations: Iterable[Violation], kind: RecordKind, minor: str) 
 
 
 def without_unread(
-    violations: Iterable[Violation], kind: RecordKind, minor: str, *, has_prefills: bool, dcp_size: int
+    violations: Iterable[Violation], kind: RecordKind, minor: str, **step: Unpack[StepReads]
 ) -> tuple[Violation, ...]:
     """Leave out missing members that nothing certainly reads in this step: the record does not owe them.
 
@@ -75,24 +101,24 @@ def without_unread(
         violations: What a check found.
         kind: What the record is for.
         minor: Minor release of the profile.
-        has_prefills: Whether the record has prefill requests.
-        dcp_size: Ranks of decode context parallelism.
+        **step: As ``StepReads`` says.
     """
     missing, reads = CODE_OF["missing"], _reads_of(minor)
     return tuple(
         one
         for one in violations
-        if one.code != missing
-        or any(_is_certain(read, has_prefills, dcp_size) for read in reads.get((kind.value, field_of(one)), ()))
+        if one.code != missing or any(_is_certain(read, **step) for read in reads.get((kind.value, field_of(one)), ()))
     )
 
 
-def _is_certain(read: Mapping[str, Any], has_prefills: bool, dcp_size: int) -> bool:
+def _is_certain(read: Mapping[str, Any], *, has_prefills: bool, dcp_size: int, impl: frozenset[str]) -> bool:
     """Return whether a step with these properties reaches a read, whatever the configuration."""
     condition, guard = read["condition"], read["guard"] or ""
+    if read["impl"] is not None and read["impl"] not in impl:
+        return False
     if condition is not None and not (dcp_size > 1 and _ONLY_DCP.fullmatch(condition)):
         return False
-    return (has_prefills or _NEEDS_PREFILLS not in guard) and "isinstance(" not in guard
+    return (has_prefills or _NEEDS_PREFILLS not in guard) and not _ASKS_CLASS.search(guard)
 
 
 @cache

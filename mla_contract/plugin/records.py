@@ -10,6 +10,14 @@ from typing import Any
 from mla_contract.contract.schema.aiter import AiterSparseMetadata
 from mla_contract.contract.schema.core import MLAMetadata
 from mla_contract.contract.schema.indexer import IndexerMetadata
+from mla_contract.contract.schema.layer_records import (
+    CompressedMetadata,
+    CompressorMetadata,
+    RingCompressorMetadata,
+    StateRowsMetadata,
+    WindowMetadata,
+    layer_kind,
+)
 from mla_contract.contract.schema.sparse import SparseMLAMetadata
 
 
@@ -19,6 +27,9 @@ class RecordKind(StrEnum):
     DENSE = "dense"
     SPARSE = "sparse"
     INDEXER = "indexer"
+    WINDOW = "window"
+    COMPRESSED = "compressed"
+    COMPRESSOR = "compressor"
 
 
 def kind_of(backend: Any, spec: Any, record: Any) -> RecordKind | None:
@@ -29,13 +40,17 @@ def kind_of(backend: Any, spec: Any, record: Any) -> RecordKind | None:
         spec: The cache's spec, or None.
         record: What the builder returned.
     """
+    role = getattr(getattr(spec, "cache_role", None), "value", None)
+    if backend is not None and role != RecordKind.INDEXER.value and not _serves_the_layer(backend):
+        found = layer_kind(lambda name: hasattr(record, name))
+        if found is not None:
+            return RecordKind(found)
     if _says(backend, "is_mla"):
         if not _serves_the_layer(backend):
             return None
         return RecordKind.SPARSE if _says(backend, "is_sparse") else RecordKind.DENSE
     if not _is_latent(spec):
         return None
-    role = getattr(getattr(spec, "cache_role", None), "value", None)
     if role == RecordKind.INDEXER.value or (role is None and hasattr(record, "num_prefill_tokens")):
         return RecordKind.INDEXER
     if backend is None:
@@ -49,6 +64,12 @@ def protocol_for(kind: RecordKind, record: Any) -> type:
         return IndexerMetadata
     if kind is RecordKind.DENSE:
         return MLAMetadata
+    if kind is RecordKind.WINDOW:
+        return WindowMetadata
+    if kind is RecordKind.COMPRESSED:
+        return StateRowsMetadata if hasattr(record, "c128a_decode_topk_lens") else CompressedMetadata
+    if kind is RecordKind.COMPRESSOR:
+        return RingCompressorMetadata if hasattr(record, "query_start_loc") else CompressorMetadata
     return AiterSparseMetadata if hasattr(record, "paged_kv_indptr") else SparseMLAMetadata
 
 
@@ -75,6 +96,15 @@ def _serves_the_layer(backend: Any) -> bool:
         return False
     except Exception:  # noqa: BLE001 - whatever else it raises says nothing about who reads its records
         return True
+
+
+@lru_cache(maxsize=64)
+def impl_classes(backend: Any) -> frozenset[str]:
+    """Return the full names of a backend's impl class and of its bases; none where it does not say."""
+    try:
+        return frozenset(f"{one.__module__}.{one.__qualname__}" for one in backend.get_impl_cls().__mro__)
+    except Exception:  # noqa: BLE001 - a backend that cannot answer is not one whose methods are known
+        return frozenset()
 
 
 def _is_latent(spec: Any) -> bool:

@@ -12,6 +12,7 @@ from mla_contract.contract.schema.aiter import AiterSparseMetadata
 from mla_contract.contract.schema.batch import CommonBatch
 from mla_contract.contract.schema.core import MLAMetadata
 from mla_contract.contract.schema.indexer import IndexerMetadata
+from mla_contract.contract.schema.layer_records import WindowMetadata
 from mla_contract.contract.schema.sparse import SparseMLAMetadata
 from mla_contract.contract.step.facts import NO_FACTS, Facts
 from mla_contract.contract.step.host import device_reads
@@ -60,9 +61,11 @@ class MetadataReport:
 
 
 def protocol_of(record: object) -> type:
-    """Return the Protocol that a record looks like: batch, indexer, aiter, sparse, or plain MLA metadata."""
-    if hasattr(record, "query_start_loc_cpu"):
+    """Return the Protocol that a record looks like: batch, window, indexer, aiter, sparse, or plain MLA metadata."""
+    if _is_batch(record):
         return CommonBatch
+    if hasattr(record, "decode_swa_lens"):
+        return WindowMetadata
     if hasattr(record, "num_prefill_tokens"):
         return IndexerMetadata
     if hasattr(record, "paged_kv_indptr"):
@@ -128,7 +131,12 @@ def check_metadata(
 
 def _sides(record: object, batch: object) -> tuple[object, object]:
     """Return a record and its batch; a batch that is checked itself has no record."""
-    return (None, record) if hasattr(record, "query_start_loc_cpu") else (record, batch)
+    return (None, record) if _is_batch(record) else (record, batch)
+
+
+def _is_batch(record: object) -> bool:
+    """Return whether an object is a common batch: records of windows have its host offsets, but not its block table."""
+    return hasattr(record, "query_start_loc_cpu") and not hasattr(record, "block_table")
 
 
 def _compiled(protocol: type, facts: Facts, declaration: BackendDeclaration | None, level: Level) -> RecordCheck:

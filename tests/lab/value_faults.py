@@ -16,6 +16,7 @@ def value_faults() -> Iterator[PlantedFault]:
     """Yield every fault made by hand."""
     from tests.lab.event_faults import event_faults
     from tests.lab.indexer_faults import indexer_faults
+    from tests.lab.layer_faults import layer_faults
     from tests.lab.work_faults import work_faults
 
     for base, make, lines in TABLES:
@@ -23,6 +24,7 @@ def value_faults() -> Iterator[PlantedFault]:
     yield from indexer_faults()
     yield from event_faults()
     yield from work_faults()
+    yield from layer_faults()
 
 
 DENSE: tuple[Line, ...] = (

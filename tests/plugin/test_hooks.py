@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import torch
 
 from mla_contract.errors import ContractError
 from mla_contract.plugin import hooks
 from mla_contract.plugin.monitor import Monitor, Origin
 from mla_contract.runtime import tally, validating
 from mla_contract.testing.lowering import LoweredKind
+from tests.lab import subjects as legal
 from tests.lab.subjects import make_subject
 from tests.plugin.engine_double import (
     DenseBackend,
@@ -132,7 +134,37 @@ def test_choke_point_of_other_attention_is_left_alone(
     subject = made(LoweredKind.INDEXER, broken=True)
     with validating("error"):
         assert bench.build(subject.metadata, subject.batch) is subject.metadata
-    assert bench.monitor.table() == ""
+        bench.build(subject.metadata, subject.batch)
+    assert bench.monitor.table() == "left alone: PlainIndexer, because no reader of this contract reads it"
+
+
+def test_choke_point_says_once_who_is_left_alone_and_never_of_who_is_checked(
+    line: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The class of another attention is named once, at its first build; that of MLA is not."""
+    caplog.set_level("INFO", "mla_contract")
+    subject = made(LoweredKind.DENSE, broken=False)
+    for backend, spec, said in ((PlainBackend, OtherSpec(), 1), (DenseBackend, MLAAttentionSpec(), 0)):
+        caplog.clear()
+        bench = Bench(line, monkeypatch, backend, spec)
+        with validating("error"):
+            for _ in range(2):
+                bench.build(subject.metadata, subject.batch)
+        assert [record.message.count("left alone: PlainDense") for record in caplog.records] == [1] * said
+        assert ("left alone" in bench.monitor.table()) == bool(said)
+
+
+def test_choke_point_notes_what_is_harmless_and_raises_nothing(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags of live requests alone are listed beside the builds; a batch with all flags deserves no note."""
+    bench = Bench(line, monkeypatch, DenseBackend, MLAAttentionSpec())
+    padded = legal.padded()
+    with validating("error", "values"):
+        for flags in (padded.batch.num_reqs, padded.batch.num_reqs - 1):
+            batch = replace(padded.batch, is_prefilling=torch.zeros(flags, dtype=torch.bool))
+            bench.build(padded.metadata, batch)
+    assert bench.monitor.notes() == {("flags of live requests only", "PlainDense"): 1}
+    assert "note        PlainDense: flags of live requests only" in bench.monitor.table()
+    assert tally().counts() == {}
 
 
 def test_choke_point_wrapped_twice_checks_once(line: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mla_contract.contract.violation import Violation
-from mla_contract.plugin.readers import name_readers, readers_of, without_unread
+from mla_contract.plugin.readers import StepReads, name_readers, readers_of, without_unread
 from mla_contract.plugin.records import RecordKind
 from mla_contract.profiles.installed import nearest_profile
 
+SHARED_IMPL = frozenset({"vllm.model_executor.layers.attention.sparse_mla_attention.SparseMLACommonImpl"})
 MISSING = Violation("MLA101", "Lean.num_decode_tokens", "field is missing", help="declare it")
 
 
@@ -32,18 +33,20 @@ def test_nearest_profile_of_release_is_its_minor_or_the_closest(release: str, mi
 
 def test_name_readers_of_read_field_names_function_file_and_line() -> None:
     """The help names the shared layer's read of that release; a field that nobody reads keeps its help."""
-    (named,) = name_readers([MISSING], RecordKind.DENSE, "0.32")
+    (named,) = name_readers([MISSING], RecordKind.DENSE, "0.32", has_prefills=True, dcp_size=1, impl=frozenset())
     assert named.help.startswith("read by MLAAttention.forward_impl, vllm/model_executor/layers/attention/")
     assert named.help.endswith(" of vLLM 0.32.0; declare it")
     other = Violation("MLA101", "Lean.nobody_reads_this", "field is missing", help="declare it")
-    assert name_readers([other], RecordKind.DENSE, "0.32") == (other,)
+    assert name_readers([other], RecordKind.DENSE, "0.32", has_prefills=True, dcp_size=1, impl=frozenset()) == (other,)
 
 
 def test_without_unread_of_old_release_drops_what_came_later() -> None:
     """A sparse class of 0.24 does not owe the counts that later releases read; one of 0.32 does."""
     assert ("sparse", "num_decode_tokens") not in readers_of("0.24")
-    assert without_unread([MISSING], RecordKind.SPARSE, "0.24", has_prefills=True, dcp_size=1) == ()
-    assert without_unread([MISSING], RecordKind.SPARSE, "0.32", has_prefills=True, dcp_size=1) == (MISSING,)
+    assert without_unread([MISSING], RecordKind.SPARSE, "0.24", has_prefills=True, dcp_size=1, impl=frozenset()) == ()
+    assert without_unread([MISSING], RecordKind.SPARSE, "0.32", has_prefills=True, dcp_size=1, impl=frozenset()) == (
+        MISSING,
+    )
 
 
 def test_without_unread_of_a_step_without_prefills_drops_what_only_prefills_read() -> None:
@@ -52,6 +55,25 @@ def test_without_unread_of_a_step_without_prefills_drops_what_only_prefills_read
     decode = Violation("MLA101", "Lean.decode", "field is missing", help="declare it")
     for has_prefills, dcp_size, owed in ((False, 1, ()), (True, 1, (prefill,)), (False, 2, (decode,))):
         found = without_unread(
-            [prefill, decode], RecordKind.SPARSE, "0.32", has_prefills=has_prefills, dcp_size=dcp_size
+            [prefill, decode], RecordKind.SPARSE, "0.32", has_prefills=has_prefills, dcp_size=dcp_size, impl=SHARED_IMPL
         )
         assert found == owed
+
+
+def test_without_unread_of_another_impls_reads_owes_nothing() -> None:
+    """What only methods of FlashInfer's impl read is owed by its record, and by no other backend's."""
+    owner = "vllm.v1.attention.backends.mla.flashinfer_mla_sparse_sm120.FlashInferMLASparseSM120Impl"
+    field = Violation("MLA101", "Lean.req_id_per_token", "field is missing", help="declare it")
+    for impl, owed in ((frozenset[str](), ()), (frozenset({owner}), (field,))):
+        step: StepReads = {"has_prefills": True, "dcp_size": 1, "impl": impl}
+        assert without_unread([field], RecordKind.SPARSE, "0.28", **step) == owed
+    (named,) = name_readers([field], RecordKind.SPARSE, "0.28", **step)
+    assert "FlashInferMLASparseSM120Impl.forward_mqa" in named.help
+
+
+def test_name_readers_prefers_a_reader_that_the_step_reaches() -> None:
+    """Without prefills the help names no line that only prefills reach, where another line reads the field."""
+    field = Violation("MLA103", "Lean.num_decode_tokens", "None where a value is required")
+    step: StepReads = {"has_prefills": False, "dcp_size": 1, "impl": frozenset()}
+    (named,) = name_readers([field], RecordKind.SPARSE, "0.33", **step)
+    assert "MLAAttention.forward_impl" in named.help

@@ -93,6 +93,9 @@ PCP = Need("facts.pcp_size", lambda step: step.facts.pcp_size > 1, settled=True)
 WHOLE_QUERIES = Need(
     "whole queries: prefill context parallelism shards them", lambda step: step.facts.pcp_size <= 1, settled=True
 )
+WHOLE_CACHE = Need(
+    "a whole cache: decode context parallelism interleaves it", lambda step: step.facts.dcp_size <= 1, settled=True
+)
 OUTSIDE_CAPTURE = Need("facts.capturing", lambda step: step.facts.capturing is False, settled=True)
 SPLIT = Need(
     "a split: the backend declares that all tokens are decodes", lambda step: not step.all_decodes, settled=True

@@ -15,7 +15,12 @@ from mla_contract.contract.clauses.tables import compare_tables
 from mla_contract.contract.step.context import Ints, StepContext
 from mla_contract.contract.step.host import host, host_ints
 
-REPEATING = Need("MLA or indexer metadata", lambda step: step.is_mla or step.is_indexer)
+REPEATING = Need(
+    "metadata that repeats its batch: a ring has slots of its own",
+    lambda step: (
+        step.is_mla or step.is_indexer or (step.layer_kind is not None and hasattr(step.metadata, "block_table"))
+    ),
+)
 
 Difference = Callable[[StepContext, str, Any], Found]
 """Returns the breach of a record's array, given its path, where it is not its batch's."""

@@ -23,6 +23,13 @@ from mla_contract.contract.schema.indexer import (
     IndexerMetadata,
     IndexerPrefillMetadata,
 )
+from mla_contract.contract.schema.layer_records import (
+    CompressedMetadata,
+    CompressorMetadata,
+    RingCompressorMetadata,
+    StateRowsMetadata,
+    WindowMetadata,
+)
 from mla_contract.contract.schema.prefill import DensePrefillMetadata, PrefillMetadata
 from mla_contract.contract.schema.sparse import SparseMetadata, SparseMLAMetadata
 from mla_contract.contract.schema.workspace import WorkspaceManager
@@ -50,6 +57,11 @@ TIERS: Mapping[str, type] = MappingProxyType(
         "indexer-prefill": IndexerPrefillMetadata,
         "indexer-chunk": IndexerChunk,
         "indexer-decode": IndexerDecodeMetadata,
+        "window": WindowMetadata,
+        "compressed": CompressedMetadata,
+        "state-rows": StateRowsMetadata,
+        "compressor": CompressorMetadata,
+        "compressor-ring": RingCompressorMetadata,
         "workspace": WorkspaceManager,
     }
 )

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_contract.contract.schema.declaration import BackendDeclaration, Routing
+from mla_contract.contract.schema.layer_records import layer_kind
 from mla_contract.contract.step.facts import NO_FACTS, Facts
 from mla_contract.contract.step.host import host, host_copy, host_ints
 from mla_contract.contract.step.trace import NO_TRACE, BuildTrace
@@ -122,6 +123,7 @@ class StepContext:
         num_prefills: Prefill requests of the metadata.
         num_decode_tokens: Decode tokens of the metadata.
         is_indexer: Whether the metadata is an indexer's record.
+        is_window: Whether the metadata is that of a sliding-window cache, which a layer of its own reads.
         is_mla: Whether the metadata is an MLA record.
         is_sparse: Whether the metadata is a sparse backend's record.
         all_decodes: Whether the backend declares that all its tokens are decodes.
@@ -179,8 +181,10 @@ class StepContext:
         self.num_decodes: Any = decodes if type(decodes) is int else None
         self.num_prefills: Any = prefills if type(prefills) is int else None
         self.num_decode_tokens: Any = decode_tokens if type(decode_tokens) is int else None
-        self.is_indexer = read(metadata, "num_prefill_tokens", _ABSENT) is not _ABSENT
-        self.is_mla = self.num_decodes is not None and not self.is_indexer
+        counts_prefill_tokens = read(metadata, "num_prefill_tokens", _ABSENT) is not _ABSENT
+        self.is_window = counts_prefill_tokens and read(metadata, "decode_swa_lens", _ABSENT) is not _ABSENT
+        self.is_indexer = counts_prefill_tokens and not self.is_window
+        self.is_mla = self.num_decodes is not None and not counts_prefill_tokens
         self.is_sparse = self.is_mla and read(metadata, "topk_tokens", _ABSENT) is not _ABSENT
         self.chunked_context = None if self.prefill is None else read(self.prefill, "chunked_context")
         self.query_lens: Any = None
@@ -216,6 +220,13 @@ class StepContext:
     def name(self) -> str:
         """How reports name the metadata."""
         return self.path or type(self.metadata).__name__
+
+    @lazy
+    def layer_kind(self) -> str | None:
+        """Kind of a record that a layer of its own reads; None for all others."""
+        if self.is_mla or self.is_indexer or self.metadata is None:
+            return None
+        return layer_kind(lambda name: read(self.metadata, name, _ABSENT) is not _ABSENT)
 
     @lazy
     def batch_name(self) -> str:

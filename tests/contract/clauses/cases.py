@@ -26,6 +26,7 @@ from mla_contract.contract.step.trace import (
 from mla_contract.testing.records import PlainAiter
 from tests.contract.clauses import records
 from tests.contract.clauses.records import ints
+from tests.lab import layer_records
 from tests.lab.decode_records import PlainPagedDecode, PlainSplitDecode
 
 QUERIES, LENS, DECODES = (2, 2, 5, 3, 4), (9, 6, 12, 11, 4), 2
@@ -461,4 +462,13 @@ CASES: dict[str, Case] = {
     "MLA412": Case(_sliced, _child(_named("block_table_tensor", lambda old: old[:1]))),
     "MLA413": Case(_sliced, _child(_named("query_start_loc_cpu", lambda old: old + 9))),
     "MLA414": Case(_sliced, _child(_named("slot_mapping", lambda old: old.flip(0)))),
+    "MLA421": Case(layer_records.window, poke("metadata.decode_swa_lens", 0, 9)),
+    "MLA422": Case(layer_records.window, poke("metadata.prefill_swa_indices", (0, 0, 0), 9)),
+    "MLA423": Case(layer_records.window, poke("metadata.is_valid_token", 0, 0)),
+    "MLA424": Case(layer_records.window, poke("metadata.prefill_gather_lens", 0, 12)),
+    "MLA431": Case(layer_records.state_rows, poke("metadata.c128a_decode_topk_lens", 0, 8)),
+    "MLA432": Case(layer_records.state_rows, poke("metadata.c128a_prefill_topk_indices", (0, 0), 1)),
+    "MLA433": Case(layer_records.state_rows, poke("metadata.slot_mapping", 1, 9)),
+    "MLA434": Case(layer_records.window, poke("metadata.token_to_req_indices", 2, 0)),
+    "MLA435": Case(layer_records.ring, poke("metadata.slot_mapping", 0, 9)),
 }
