@@ -10,6 +10,12 @@ from importlib import import_module
 from typing import Any
 
 from mla_contract.errors import InvalidContract
+from mla_contract.profiles.installed import installed_release
+
+SINCE = "0.30.0"
+"""The first vLLM release that has what the modules below stand on."""
+
+_BRIDGE = tuple(f"mla_contract.backends.vllm.{name}" for name in ("backend", "builders", "impl", "indexer", "platform"))
 
 _registered: tuple[str, str] | None = None
 
@@ -22,11 +28,14 @@ def register(path: str, cache: str) -> None:
         cache: How the indexer's cache stores keys, ``fp8`` or ``float``.
 
     Raises:
-        InvalidContract: If vLLM's platform is a CPU's and not ours, so that it would refuse sparse MLA.
+        InvalidContract: If vLLM's platform is a CPU's and not ours, so that it would refuse sparse MLA; if this vLLM
+            lacks what is bound to; or if there is no such class.
     """
     global _registered
     if _registered == (path, cache):
         return
+    _import_bridge()
+    _impl_class(path)
     from vllm.platforms import current_platform
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
@@ -66,7 +75,23 @@ def _register_indexer(path: str, cache: str, *, on_cpu: bool) -> None:
         deepseek_v2.per_token_group_quant_fp8 = indexer.quantise_queries
 
 
+def _import_bridge() -> None:
+    """Import every module that is bound to vLLM: what an installed release lacks shows here, and nowhere later."""
+    try:
+        for name in _BRIDGE:
+            import_module(name)
+    except ImportError as error:
+        raise InvalidContract(
+            f"sparse MLA cannot be bound to this vLLM, {installed_release() or 'of unknown release'}: {error}; "
+            f"vLLM {SINCE} is the first that has all of it"
+        ) from error
+
+
 def _impl_class(path: str) -> Any:
     """Return the impl of the attention backend at a path."""
     module, _, name = path.rpartition(".")
-    return getattr(import_module(module), name).get_impl_cls()
+    try:
+        backend = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidContract(f"the attention backend {module}:{name} cannot be imported: {error}") from error
+    return backend.get_impl_cls()

@@ -11,9 +11,10 @@ from typing import Any
 
 from mla_contract.backends.choice import BACKEND_VARIABLE, DEFAULT_BACKEND, INDEX_CACHE_VARIABLE
 from mla_contract.backends.kernels.registry import ENVIRONMENT, known_providers
+from mla_contract.errors import InvalidContract
 from mla_contract.runtime.settings import LEVEL_VARIABLE, MODE_VARIABLE
 from mla_contract.testing.engine.models import VOCABULARY
-from mla_contract.testing.engine.processes import EngineRun, ask_oracle, run_engine, write_model
+from mla_contract.testing.engine.processes import EngineRun, RunFailed, ask_oracle, run_engine, write_model
 from mla_contract.testing.engine.question import Answer, Question
 from mla_contract.testing.engine.traffic import prompts_of, traffic_from
 
@@ -148,7 +149,7 @@ def run_smoke(smoke: Smoke, say: Callable[[str], None] = lambda text: None) -> S
         say: Told what is being done.
 
     Raises:
-        RunFailed: A process left no result.
+        RunFailed: A process left no result, or the engine cannot have what was asked for.
     """
     with tempfile.TemporaryDirectory() as parent:
         model = Path(parent) / "model"
@@ -156,6 +157,8 @@ def run_smoke(smoke: Smoke, say: Callable[[str], None] = lambda text: None) -> S
         free, dense = write_model(MODELS[smoke.model], model, smoke.questions(), calm=smoke.index_fp8)
         say("running it through the engine")
         run = run_engine(model, smoke.traffic, smoke.variables, DOUBLE_STANDS_FOR if smoke.doubled else "")
+        if run.outcome["error"] == InvalidContract.__name__:
+            raise RunFailed(run.outcome["message"])
         if run.outcome["error"]:
             return SmokeReport(message=f"{run.outcome['error']}: {run.outcome['message']}")
         found = token_findings(run, free, dense)
