@@ -34,6 +34,7 @@ class Traffic:
         shared_prefix: Leading tokens of the last prompt that are those of the first.
         kv_cache_dtype: Element type of the attention's cache, in vLLM's words.
         num_workers: Ranks over which heads are spread; each is a process when there are several.
+        drafts: Draft tokens of a decode, taken from the prompt's own n-grams; none when 0.
         logprobs: How many log probabilities of each step come back.
         repeats: How often the traffic is sent, for timing.
         seed: Seed of the prompts.
@@ -49,6 +50,7 @@ class Traffic:
     shared_prefix: int = 0
     kv_cache_dtype: str = "auto"
     num_workers: int = 1
+    drafts: int = 0
     logprobs: int = 0
     repeats: int = 1
     seed: int = 0
@@ -138,9 +140,17 @@ def start_engine(model: str, traffic: Traffic) -> Any:
         num_gpu_blocks_override=traffic.num_blocks,
         compilation_config={"custom_ops": ["all", "-rotary_embedding"]},
         disable_log_stats=True,
+        speculative_config=_drafting(traffic),
         **_plain_mla(),
     )
     return llm.llm_engine
+
+
+def _drafting(traffic: Traffic) -> dict[str, Any] | None:
+    """Return the argument that asks for drafts, or None."""
+    if not traffic.drafts:
+        return None
+    return {"method": "ngram", "num_speculative_tokens": traffic.drafts, "prompt_lookup_max": 2, "prompt_lookup_min": 1}
 
 
 def _plain_mla() -> dict[str, str]:
