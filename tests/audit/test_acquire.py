@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -199,11 +200,13 @@ def test_installed_tree_is_found_without_being_run(tmp_path: Path, monkeypatch: 
     (package / "v1").mkdir(parents=True)
     (package / "__init__.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
     assert list(installed_tree().files) == ["vllm/__init__.py"]
 
 
 def test_installed_tree_absent_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without vLLM there is nothing installed to audit."""
     monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
     with pytest.raises(AuditError, match="no vLLM in this environment"):
         installed_tree()
