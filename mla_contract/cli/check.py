@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mla_contract.cli.shared import authors_traceback, reported_errors
+from mla_contract.cli.shared import EXIT_FAILED, authors_traceback, end_with_traceback, reported_errors, result_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mla_contract.testing.scoreboard import Card
     from mla_contract.testing.targets import NamedTarget
 
-EXIT_VIOLATED, EXIT_NOT_CHECKED = 1, 2
+EXIT_VIOLATED = 1
 
 
 def check(
@@ -53,13 +53,10 @@ def check(
         from mla_contract.cli.providers import certify_providers
         from mla_contract.plugin.diagnosis import provider_lines, provider_reasons
 
-        if provider:
-            clean = certify_providers(provider, device, verbose=verbose)
-            if not targets and not reference:
-                raise typer.Exit(0 if clean else EXIT_VIOLATED)
-        else:
-            clean = True
-        console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+        clean = not provider or certify_providers(provider, device, verbose=verbose)
+        if provider and not targets and not reference:
+            raise typer.Exit(0 if clean else EXIT_VIOLATED)
+        console = result_console()
         status = Console(stderr=True)
         with status.status("checking") as line:
             cards = _scored(_chosen(targets or [], reference), lambda name: line.update(f"checking {name}"))
@@ -67,7 +64,7 @@ def check(
         _print_details(cards, console, verbose=verbose)
         console.print("\n".join(provider_lines(provider_reasons())), markup=False)
         if any(card.reason for card in cards):
-            raise typer.Exit(EXIT_NOT_CHECKED)
+            raise typer.Exit(EXIT_FAILED)
         raise typer.Exit(0 if clean and all(card.is_clean for card in cards) else EXIT_VIOLATED)
 
 
@@ -102,9 +99,8 @@ def _scored(targets: Sequence[NamedTarget], progress: Callable[[str], None]) -> 
         return score_targets(targets, progress)
     except InvalidConfig as error:
         raise AuditError(str(error), "a factory returns a target: declaration, facts, expectations, build") from error
-    except Exception as error:
-        typer.echo(authors_traceback(error), err=True)
-        raise typer.Exit(EXIT_NOT_CHECKED) from error
+    except Exception as error:  # noqa: BLE001 - the factory is its author's: their line is shown
+        end_with_traceback(error)
 
 
 def _table(cards: Sequence[Card]) -> Table:

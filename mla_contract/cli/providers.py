@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import typer
-
-from mla_contract.cli.shared import authors_traceback
+from mla_contract.cli.shared import authors_traceback, end_with_traceback, result_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +33,7 @@ def certify_providers(names: Sequence[str], device: str, *, verbose: bool) -> bo
     from mla_contract.testing.providers import judges, provider_named
 
     sys.path.insert(0, "")
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console = result_console()
     status = Console(stderr=True)
     clean = True
     for name in names:
@@ -44,9 +42,8 @@ def certify_providers(names: Sequence[str], device: str, *, verbose: bool) -> bo
         except InvalidContract as error:
             help = "name a registered provider, or a callable without arguments as module:factory"
             raise AuditError(str(error), help) from error
-        except Exception as error:
-            typer.echo(authors_traceback(error), err=True)
-            raise typer.Exit(2) from error
+        except Exception as error:  # noqa: BLE001 - the factory is its author's: their line is shown
+            end_with_traceback(error)
         verdicts: list[CaseVerdict] = []
         with status.status(f"certifying {name}") as line:
             for case, judge in judges():

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from mla_contract.audit.run import AuditOptions
 
 EXIT_FAILED = 2
@@ -99,6 +101,19 @@ def download_progress(options: AuditOptions) -> Iterator[Callable[[int, float], 
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"vLLM {options.release}", total=None, visible=False)
         yield lambda size, _: bar.update(task, completed=size, visible=True)
+
+
+def result_console() -> Console:
+    """Return the console of standard output: as wide as the terminal, or wide enough for a table in a log."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+
+
+def end_with_traceback(error: Exception) -> NoReturn:
+    """End the command because a user's own code raised: the way to their line is printed, nothing was checked."""
+    typer.echo(authors_traceback(error), err=True)
+    raise typer.Exit(EXIT_FAILED) from error
 
 
 def authors_traceback(error: BaseException) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mla_contract.cli.shared import reported_errors
+from mla_contract.cli.shared import reported_errors, result_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,11 +47,9 @@ def smoke(
     Exit codes: 0 all is as it must be, 1 something differs, 2 the run is not possible.
     """
     with reported_errors():
-        from rich.console import Console
-
         asked = _asked(backend, model, provider, index_cache)
         report = _run(asked)
-        console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+        console = result_console()
         if report.message:
             console.print(f"the run ended early\n{report.message}", markup=False)
         else:

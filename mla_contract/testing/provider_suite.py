@@ -6,7 +6,6 @@ byte by byte afterwards. A provider that gives a reason is asked to run all the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -95,13 +94,6 @@ def certify(provider: KernelProvider, case: ProviderCase, device: str = "cpu", *
     faults = [*_changed_inputs(inputs, kept, case.outputs), *_changed_margins(inputs, guards, case.outputs)]
     faults += [ProviderFault(*one) for one in differences(inputs, result, wanted, right)]
     return CaseVerdict(name, text, None, tuple(faults))
-
-
-def certify_all(provider: KernelProvider, cases: Iterator[ProviderCase], device: str = "cpu") -> Iterator[CaseVerdict]:
-    """Yield the verdict of every case, with packed outputs and, where the rows may lie apart, with strided ones."""
-    for case in cases:
-        for strided in strides_of(case):
-            yield certify(provider, case, device, strided=strided)
 
 
 def strides_of(case: ProviderCase) -> tuple[bool, ...]:

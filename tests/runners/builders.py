@@ -176,23 +176,21 @@ class Kind:
         return group
 
 
-def _alone(record: type) -> str:
-    """Return why a record does not serve several ranks, by the fields that the shared layer reads there."""
-    lacking = [name for name in ("decode", "seq_lens") if name not in _fields_of(record)]
-    reads = "the shared layer reads {} there, which its record lacks: debug mode says so"
-    return reads.format(" and ".join(lacking)) if lacking else ""
+def _by_record(backend: type, record: type) -> Kind:
+    """Return the builder of a record of its own, and what it does not serve: what its readers read and it lacks."""
+    declared = {one.name for one in fields(record)}
 
+    def lacking(text: str, joint: str, *names: str) -> str:
+        absent = [name for name in names if name not in declared]
+        return text.format(joint.join(absent)) if absent else ""
 
-def _broken(record: type) -> str:
-    """Return why a backend does not run in a release at all: its record lacks the counts that tokens are routed by."""
-    lacking = [name for name in ("num_decodes", "num_prefills", "num_decode_tokens") if name not in _fields_of(record)]
-    reads = "broken in this release: its record lacks {}, as debug mode and the audit say"
-    return reads.format(", ".join(lacking)) if lacking else ""
-
-
-def _fields_of(record: type) -> set[str]:
-    """Return the fields of a record's class."""
-    return {one.name for one in fields(record)}
+    alone = "the shared layer reads {} there, which its record lacks: debug mode says so"
+    broken = "broken in this release: its record lacks {}, as debug mode and the audit say"
+    return Kind(
+        backend,
+        alone=lacking(alone, " and ", "decode", "seq_lens"),
+        broken=lacking(broken, ", ", "num_decodes", "num_prefills", "num_decode_tokens"),
+    )
 
 
 _SINGLE, _UNIFORM = AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE, AttentionCGSupport.UNIFORM_BATCH
@@ -209,18 +207,12 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "indexer_flattened": Kind(indexer_backend(flattened=True), is_indexer=True),
         "indexer_varlen": Kind(indexer_backend(varlen=True), is_indexer=True),
         "indexer_compressed": Kind(indexer_backend(flattened=True), ratio=COMPRESSED, is_indexer=True),
-        "rocm_sparse": Kind(
-            rocm_aiter_mla_sparse.ROCMAiterMLASparseBackend,
-            alone=_alone(rocm_aiter_mla_sparse.ROCMAiterMLASparseMetadata),
-            broken=_broken(rocm_aiter_mla_sparse.ROCMAiterMLASparseMetadata),
+        "rocm_sparse": _by_record(
+            rocm_aiter_mla_sparse.ROCMAiterMLASparseBackend, rocm_aiter_mla_sparse.ROCMAiterMLASparseMetadata
         ),
         "flashmla_sparse": Kind(flashmla_sparse.FlashMLASparseBackend),
         "flashmla_sparse_fp8": Kind(flashmla_sparse.FlashMLASparseBackend, changes=_FP8),
-        "xpu_sparse": Kind(
-            xpu_mla_sparse.XPUMLASparseBackend,
-            alone=_alone(xpu_mla_sparse.XPUMLASparseMetadata),
-            broken=_broken(xpu_mla_sparse.XPUMLASparseMetadata),
-        ),
+        "xpu_sparse": _by_record(xpu_mla_sparse.XPUMLASparseBackend, xpu_mla_sparse.XPUMLASparseMetadata),
     }
 )
 """Each builder by name."""

@@ -115,10 +115,10 @@ class Surveyor:
             return
         try:
             config = engine_config(cell.setting)
-            group = KINDS[cell.builder].group(cell.setting, config)
+            group = kind.group(cell.setting, config)
             graphs = _graphs(group.get_metadata_builder(), config, cell)
             runner: Any = RUNNERS[cell.runner](cell.setting, config, [group], graphs)
-            if KINDS[cell.builder].is_indexer:
+            if kind.is_indexer:
                 # An indexer never runs alone: the sparse builder beside it says how requests are ordered.
                 beside = KINDS["sparse"].group(cell.setting, config)
                 runner.reorder_batch_threshold = beside.get_metadata_builder().reorder_batch_threshold

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.runners.interpreter import missing
+from tests.runners.processes import run_module
 
-ROOT = Path(__file__).parents[2]
 KINDS = {"window": 1, "compressed": 5, "compressor": 2}
 """How many builders make each kind of record."""
 
@@ -23,19 +18,8 @@ UNREAD = {("compressor_ring", "block_size missing")}
 
 @pytest.fixture(scope="module")
 def result() -> Any:
-    """Return a survey that ran in a process of its own, as the interpreter must be chosen before vLLM is imported."""
-    reason = missing()
-    if reason is not None:
-        pytest.skip(reason)
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.runners.layer_survey", "2"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    """Return a survey that ran in a process of its own."""
+    run = run_module("tests.runners.layer_survey", "2")
     assert run.returncode == 0, run.stderr[-4000:]
     return json.loads(run.stdout.strip().splitlines()[-1])
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.runners.interpreter import missing
+from tests.runners.processes import run_module
 
-ROOT = Path(__file__).parents[2]
 BUILDS = 300
 
 OPEN: dict[str, str] = {}
@@ -30,21 +25,10 @@ UNTOLD = {
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return a survey that ran in a process of its own, as the interpreter must be chosen before vLLM is imported."""
-    reason = missing()
-    if reason is not None:
-        pytest.skip(reason)
+    """Return a survey that ran in a process of its own."""
     target = tmp_path_factory.mktemp("runners") / "survey.json"
     arguments = ["--builds", str(BUILDS), "--seed", "0", "--json", str(target)]
-    run = subprocess.run(
-        [sys.executable, "-m", "scripts.survey_runners", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    run = run_module("scripts.survey_runners", *arguments)
     assert target.exists(), run.stderr[-4000:]
     print(run.stdout)
     return json.loads(target.read_text("utf-8"))

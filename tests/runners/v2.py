@@ -97,8 +97,8 @@ class V2Runner(GPUModelRunner):  # type: ignore[misc]
         self.decode_query_len = 1 + setting.drafts
         self.pcp_manager = self.adaptive_verification = self.fast_prefill = None
         self.use_pp = False
-        assign(self, use_dcp=setting.dcp_size > 1, dcp_size=setting.dcp_size, dcp_rank=setting.dcp_rank)
-        assign(self, cp_interleave=setting.interleave)
+        self.use_dcp, self.dcp_size, self.dcp_rank = setting.dcp_size > 1, setting.dcp_size, setting.dcp_rank
+        self.cp_interleave = setting.interleave
         self.input_buffers = InputBuffers(self.max_num_reqs, self.max_num_tokens, CPU)
         columns = -(-setting.max_model_len // (setting.block_size * setting.dcp_size))
         widen = find("vllm.v1.worker.block_table", "get_block_table_width")

@@ -26,43 +26,41 @@ Difference = Callable[[StepContext, str, Any], Found]
 """Returns the breach of a record's array, given its path, where it is not its batch's."""
 
 
-def _compare(path: str, own: Ints, wanted: Ints, live: int, padding: Callable[[Ints, Ints], Any]) -> Found:
+def _compare(path: str, own: Ints, wanted: Ints, live: int, padding: Any) -> Found:
     """Return the breach where live entries differ, or where an entry behind them is neither equal nor padding."""
+    if equal(own, wanted):
+        return FINE
     size = min(len(own), len(wanted))
-    behind = own[len(wanted) :]
-    if equal(own[:size], wanted[:size]) and (not len(behind) or np.all(padding(behind, behind))):
-        return FINE
-    wrong = own[:size] != wanted[:size]
-    wrong[live:] &= ~padding(own[live:size], wanted[live:size])
+    wrong = own != padding
+    wrong[: min(live, size)] = True
+    wrong[:size] &= own[:size] != wanted[:size]
     rows = np.flatnonzero(wrong)
-    if len(rows):
-        row = int(rows[0])
-        message = "differs from its batch" if row < live else "neither its batch's nor padding"
-        return (Breach(path, message, f"{wanted[row]} at entry {row}", str(own[row])),)
-    stale = np.flatnonzero(~padding(behind, behind))
-    if not len(stale):
+    if not len(rows):
         return FINE
-    row = len(wanted) + int(stale[0])
-    return (Breach(path, "an entry behind its batch is not padding", "padding", f"{own[row]} at entry {row}"),)
+    row = int(rows[0])
+    if row >= size:
+        return (Breach(path, "an entry behind its batch is not padding", "padding", f"{own[row]} at entry {row}"),)
+    message = "differs from its batch" if row < live else "neither its batch's nor padding"
+    return (Breach(path, message, f"{wanted[row]} at entry {row}", str(own[row])),)
 
 
 def _offsets(step: StepContext, path: str, array: Any) -> Found:
     """Offsets: padding repeats the last one, in the batch as well."""
     wanted = step.device_start_loc
-    return _compare(path, host_ints(array), wanted, len(wanted), lambda own, _: own == wanted[-1])
+    return _compare(path, host_ints(array), wanted, len(wanted), wanted[-1])
 
 
 def _slots(step: StepContext, path: str, array: Any) -> Found:
     """Slots: -1 behind the live tokens."""
     if step.facts.compress_ratio != 1 or step.facts.pcp_size > 1:
         return FINE  # a compressed cache has slots of its own, and shards of prompts are put together by the builder
-    return _compare(path, host_ints(array), step.slots, int(step.device_start_loc[-1]), lambda own, _: own == -1)
+    return _compare(path, host_ints(array), step.slots, int(step.device_start_loc[-1]), -1)
 
 
 def _lens(step: StepContext, path: str, array: Any) -> Found:
     """Lengths: 0 behind the live requests."""
     wanted = step.seq_lens
-    return _compare(path, host_ints(array), wanted, len(wanted), lambda own, _: own == 0)
+    return _compare(path, host_ints(array), wanted, len(wanted), 0)
 
 
 def _table(step: StepContext, path: str, array: Any) -> Found:
