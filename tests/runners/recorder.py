@@ -29,6 +29,9 @@ BUILDERS = ("dense_single", "sparse", "dense_varlen", "indexer_flattened")
 RANKS = ((1, 1), (2, 1), (2, 4), (4, 1), (8, 1))
 """Ranks that share the cache, and consecutive tokens that a rank stores."""
 
+MOST_SEQS = 10
+"""Requests of a step at most: no captured size, so that a mixed graph may have fewer requests than tokens."""
+
 
 class Keeper(Collector):
     """Keeps each batch as numbers, at once: a runner writes its buffers again."""
@@ -100,13 +103,14 @@ def recorded(seed: int) -> dict[str, Any]:
         name, count, method = drafts
         # Each combination meets another sharing; 10 combinations of a builder meet each twice.
         size, interleave = RANKS[(index + index // len(DRAFTS)) % len(RANKS)]
-        setting = KINDS[builder].setting(Setting(count, method, size, size - 1, interleave, max_num_seqs=10))
+        setting = KINDS[builder].setting(Setting(count, method, size, size - 1, interleave, max_num_seqs=MOST_SEQS))
         recording.cell(Cell(builder, runner, name, setting))
     if recording.survey.refused:
         raise ValueError(f"vLLM refuses a recorded engine: {recording.survey.refused}")
     texts = dict.fromkeys(json.dumps(batch) for batch in recording.batches)
     release = installed_release()
-    return {"release": release, "functions": FUNCTIONS, "batches": [json.loads(text) for text in texts]}
+    head = {"release": release, "functions": FUNCTIONS, "max_num_seqs": MOST_SEQS}
+    return head | {"batches": [json.loads(text) for text in texts]}
 
 
 def as_text(record: dict[str, Any]) -> str:
