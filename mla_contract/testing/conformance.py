@@ -97,7 +97,13 @@ def prepare(spec: BatchSpec, target: ConformanceTarget) -> PreparedStep | str:
     planned = _planned(spec, config)
     if isinstance(planned, str):
         return planned
-    batch = common_batch(*planned, config.parallel)
+    flags = spec.is_prefilling
+    batch = common_batch(
+        *planned,
+        config.parallel,
+        live_flags=flags is not None and len(flags) < len(spec.query_lens),
+        max_seq_len=spec.max_seq_len,
+    )
     return PreparedStep(spec.name, on_device(batch, getattr(target, "device", "cpu")), planned[1])
 
 
