@@ -113,7 +113,8 @@ def _planned(spec: BatchSpec, config: PlanConfig) -> tuple[BatchShape, BatchPlan
     ordered = in_order(spec, config.decode_threshold)
     if config.treat_short_extends_as_decodes:
         ordered = replace(ordered, is_prefilling=None)
-    shape = ordered.shape(derived_block_table(ordered.seq_lens, config.block_size, config.parallel.size))
+    table = derived_block_table(ordered.seq_lens, config.block_size, config.parallel.size, ordered.max_seq_len or 0)
+    shape = ordered.shape(table)
     try:
         return shape, plan_batch(shape, config)
     except InvalidBatch as error:

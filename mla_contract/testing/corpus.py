@@ -137,7 +137,7 @@ def in_order(spec: BatchSpec, threshold: int) -> BatchSpec:
     )
 
 
-def derived_block_table(seq_lens: Any, block_size: int, dcp_size: int = 1) -> Int32Array:
+def derived_block_table(seq_lens: Any, block_size: int, dcp_size: int = 1, longest: int = 0) -> Int32Array:
     """Return a block table in which requests own disjoint runs of blocks, and no live request the null block.
 
     Request r owns the blocks from ``r * max_blocks + 1`` on; columns behind its length are live blocks of its own too,
@@ -147,6 +147,7 @@ def derived_block_table(seq_lens: Any, block_size: int, dcp_size: int = 1) -> In
         seq_lens: [num_reqs] ints, tokens.
         block_size: Tokens of a block.
         dcp_size: Ranks that share the cache; a column covers ``block_size * dcp_size`` tokens.
+        longest: Tokens that a row can hold at least, as an engine's table has columns for more than a step needs.
 
     Returns:
         [num_reqs, max_blocks] int32.
@@ -154,7 +155,7 @@ def derived_block_table(seq_lens: Any, block_size: int, dcp_size: int = 1) -> In
     Sync: none.
     """
     lens = np.asarray(seq_lens, dtype=np.int64)
-    columns = max(-(-int(lens.max(initial=0)) // (block_size * dcp_size)), 1)
+    columns = max(-(-int(lens.max(initial=longest)) // (block_size * dcp_size)), 1)
     table = np.arange(len(lens) * columns, dtype=np.int32).reshape(len(lens), columns) + 1
     table[lens == 0] = NULL_BLOCK
     return table

@@ -22,7 +22,7 @@ def common_batch_of(batch: RunnerBatch, block_size: int) -> PlainBatch:
     Sync: none.
     """
     lens, bounds = batch.seq_lens, batch.seq_lens_cpu_upper_bound
-    table = derived_block_table(bounds, block_size, batch.parallel.size)
+    table = derived_block_table(bounds, block_size, batch.parallel.size, batch.max_seq_len)
     shape = BatchShape.of(batch.query_lens, lens, num_actual_tokens=batch.num_actual_tokens)
     slots = np.full(batch.num_slots, -1, np.int64)
     slots[: shape.num_actual_tokens] = token_slots(table, map_tokens(shape), block_size, batch.parallel)
