@@ -98,12 +98,8 @@ def prepare(spec: BatchSpec, target: ConformanceTarget) -> PreparedStep | str:
     if isinstance(planned, str):
         return planned
     flags = spec.is_prefilling
-    batch = common_batch(
-        *planned,
-        config.parallel,
-        live_flags=flags is not None and len(flags) < len(spec.query_lens),
-        max_seq_len=spec.max_seq_len,
-    )
+    live_flags = flags is not None and len(flags) < len(spec.query_lens)
+    batch = common_batch(*planned, config.parallel, live_flags=live_flags)
     return PreparedStep(spec.name, on_device(batch, getattr(target, "device", "cpu")), planned[1])
 
 
@@ -113,8 +109,7 @@ def _planned(spec: BatchSpec, config: PlanConfig) -> tuple[BatchShape, BatchPlan
     ordered = in_order(spec, config.decode_threshold)
     if config.treat_short_extends_as_decodes:
         ordered = replace(ordered, is_prefilling=None)
-    table = derived_block_table(ordered.seq_lens, config.block_size, config.parallel.size, ordered.max_seq_len or 0)
-    shape = ordered.shape(table)
+    shape = ordered.shape(derived_block_table(ordered.seq_lens, config.block_size, config.parallel.size))
     try:
         return shape, plan_batch(shape, config)
     except InvalidBatch as error:

@@ -55,8 +55,6 @@ class BatchSpec:
         num_padded_reqs: Requests after padding, where the test pads; the padding requests are not in the lengths.
         is_prefilling: Whether each request still computes its prompt, where it is known; padding requests may have none.
         num_actual_tokens: Tokens, where padding raises them above the sum of the queries.
-        max_query_len: Longest query, in tokens, where the runner gives a bound.
-        max_seq_len: Longest sequence, in tokens, where the runner gives a bound.
         is_ordered: Whether a runner has ordered the rows.
     """
 
@@ -71,8 +69,6 @@ class BatchSpec:
     num_padded_reqs: int | None = None
     is_prefilling: tuple[bool, ...] | None = None
     num_actual_tokens: int | None = None
-    max_query_len: int | None = None
-    max_seq_len: int | None = None
     is_ordered: bool = False
 
     def padded(self) -> BatchSpec:
@@ -99,7 +95,6 @@ class BatchSpec:
             self.query_lens,
             self.seq_lens,
             num_actual_tokens=self.num_actual_tokens,
-            max_query_len=self.max_query_len,
             is_prefilling=self.is_prefilling,
             block_table=block_table,
         )
@@ -215,7 +210,9 @@ def conformance_batches() -> Mapping[str, BatchSpec]:
 
 
 def spec_of(batch: RunnerBatch) -> BatchSpec:
-    """Return a recorded batch as the suite's; the host knows what the device knows there.
+    """Return a recorded batch as the suite's: the host knows what the device knows, and maxima are no bounds.
+
+    Whether an engine drafts or captures, which is when they are, is not asked of a builder under test.
 
     Args:
         batch: What a runner made.
@@ -228,7 +225,5 @@ def spec_of(batch: RunnerBatch) -> BatchSpec:
         sources=(f"{batch.function} of {batch.release}",),
         is_prefilling=batch.is_prefilling,
         num_actual_tokens=batch.num_actual_tokens,
-        max_query_len=batch.max_query_len,
-        max_seq_len=batch.max_seq_len,
         is_ordered=True,
     )

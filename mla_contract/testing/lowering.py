@@ -78,12 +78,7 @@ class Setup:
 
 
 def common_batch(
-    shape: BatchShape,
-    plan: BatchPlan,
-    parallel: ContextParallel,
-    *,
-    live_flags: bool = False,
-    max_seq_len: int | None = None,
+    shape: BatchShape, plan: BatchPlan, parallel: ContextParallel, *, live_flags: bool = False
 ) -> records.PlainBatch:
     """Return the common batch of a plan, with its slots derived from its block table.
 
@@ -92,7 +87,6 @@ def common_batch(
         plan: Its plan.
         parallel: The ranks that share its cache.
         live_flags: Whether trailing padding requests have no flag, as the newer runner leaves them.
-        max_seq_len: A bound on the longest sequence, in tokens; its length by default.
 
     Sync: none.
     """
@@ -106,7 +100,7 @@ def common_batch(
         num_reqs=shape.num_reqs,
         num_actual_tokens=shape.num_actual_tokens,
         max_query_len=shape.max_query_len,
-        max_seq_len=int(shape.seq_lens.max(initial=0)) if max_seq_len is None else max_seq_len,
+        max_seq_len=int(shape.seq_lens.max(initial=0)),
         block_table_tensor=tensor(shape.block_table),
         slot_mapping=tensor(plan.slot_mapping, "int64"),
         positions=tensor(plan.tokens.positions, "int64"),
