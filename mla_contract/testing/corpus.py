@@ -55,7 +55,7 @@ class BatchSpec:
         num_padded_reqs: Requests after padding, where the test pads; the padding requests are not in the lengths.
         is_prefilling: Whether each request still computes its prompt, where it is known; padding requests may have none.
         num_actual_tokens: Tokens, where padding raises them above the sum of the queries.
-        is_ordered: Whether a runner has ordered the rows.
+        ordered_by: Longest query, in tokens, that a runner ordered as a decode; None where none has ordered the rows.
     """
 
     name: str
@@ -69,7 +69,7 @@ class BatchSpec:
     num_padded_reqs: int | None = None
     is_prefilling: tuple[bool, ...] | None = None
     num_actual_tokens: int | None = None
-    is_ordered: bool = False
+    ordered_by: int | None = None
 
     def padded(self) -> BatchSpec:
         """Return the batch as a graph of decodes replays it: requests without tokens behind, and tokens for them."""
@@ -103,14 +103,14 @@ class BatchSpec:
 def in_order(spec: BatchSpec, threshold: int) -> BatchSpec:
     """Return the batch with its rows as an engine orders them: decode, short and long extend, fresh prompt, padding.
 
-    A batch that a runner has ordered is left alone. A row with context counts as prefilling where the test does not say otherwise and it is longer than the threshold.
+    A batch that a runner has ordered by this threshold is left alone. A row with context counts as prefilling where the test does not say otherwise and it is longer than the threshold.
 
     Args:
         spec: The batch.
         threshold: Longest query that is still a decode, in tokens.
     """
 
-    if spec.is_ordered:
+    if spec.ordered_by == threshold:
         return spec
 
     def order(row: int) -> int:
@@ -123,6 +123,7 @@ def in_order(spec: BatchSpec, threshold: int) -> BatchSpec:
         return query > 0 and (query == total or query > threshold)
 
     flags = spec.is_prefilling or tuple(map(is_prompt, spec.query_lens, spec.seq_lens))
+    flags += (False,) * (len(spec.query_lens) - len(flags))
     rows = sorted(range(len(flags)), key=order)
     return replace(
         spec,
@@ -225,5 +226,5 @@ def spec_of(batch: RunnerBatch) -> BatchSpec:
         sources=(f"{batch.function} of {batch.release}",),
         is_prefilling=batch.is_prefilling,
         num_actual_tokens=batch.num_actual_tokens,
-        is_ordered=True,
+        ordered_by=batch.ordered_by,
     )

@@ -67,9 +67,9 @@ class RunnerBatch:
         return self.padding in ("none", "full", "piecewise")
 
     @property
-    def is_padded(self) -> bool:
-        """Whether requests or tokens were added."""
-        return 0 in self.query_lens or self.num_actual_tokens > sum(self.query_lens)
+    def has_live_flags(self) -> bool:
+        """Whether padding requests have no flag."""
+        return self.is_prefilling is not None and len(self.is_prefilling) < len(self.query_lens)
 
 
 @cache
@@ -109,18 +109,22 @@ def _read(row: Mapping[str, Any], index: int, **common: Any) -> RunnerBatch:
 
 @cache
 def batch_of_each_kind() -> tuple[RunnerBatch, ...]:
-    """Return one batch for each runner, padding, drafts or none, and whether rows, tokens and flags are missing."""
+    """Return a batch for each runner, padding, order for the shortest or longest decodes, and what is padded or missing.
+
+    Longest queries between are left out: the others show what there is to see.
+    """
     found: dict[tuple[Any, ...], RunnerBatch] = {}
+    orders = {batch.ordered_by for batch in runner_batches().values()}
     for batch in runner_batches().values():
-        flags = batch.is_prefilling
         kind = (
             batch.runner,
             batch.padding,
-            batch.drafts != "none",
+            batch.ordered_by,
             0 in batch.query_lens,
             batch.num_actual_tokens > sum(batch.query_lens),
-            flags is not None and len(flags) < len(batch.query_lens),
+            batch.has_live_flags,
             len(set(batch.query_lens) - {0}) > 1,
         )
-        found.setdefault(kind, batch)
+        if batch.ordered_by in (min(orders), max(orders)):
+            found.setdefault(kind, batch)
     return tuple(found.values())

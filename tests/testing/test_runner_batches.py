@@ -105,7 +105,7 @@ def test_record_has_the_facts_that_clauses_once_misread() -> None:
         "graph of tokens": [b for b in steps if 0 in b.query_lens and len(set(b.query_lens)) > 2],
         "rows without tokens": [b for b in steps if 0 in b.query_lens and sum(b.query_lens) == b.num_actual_tokens],
         "fresh before a chunk": [b for b in steps if b.runner == "v2" and 0 in context(b)[:-1] and context(b)[-1]],
-        "flags missing": [b for b in steps if b.is_prefilling is not None and len(b.is_prefilling) < len(b.query_lens)],
+        "flags missing": [b for b in steps if b.has_live_flags],
         "bound on lengths": [b for b in every if b.max_seq_len > max(b.seq_lens_cpu_upper_bound)],
         "bound on queries": [b for b in every if b.max_query_len > max(b.query_lens)],
         "device differs": [b for b in steps if b.seq_lens != b.seq_lens_cpu_upper_bound],
@@ -157,7 +157,7 @@ def test_conformance_batches_are_padded_as_runners_pad() -> None:
     of = conformance_batches()
     assert {batch.name for batch in batch_of_each_kind()} <= set(of)
     for spec in of.values():
-        if 0 in spec.query_lens and not spec.is_ordered:
+        if 0 in spec.query_lens and spec.ordered_by is None:
             numbers = Numbers(
                 query_lens=spec.query_lens,
                 seq_lens=spec.seq_lens,
