@@ -53,7 +53,7 @@ class BatchSpec:
         topk_tokens: Keys that a token reads, where the test fixes it.
         workspace_rows: Rows of the context workspace, where the test fixes it.
         num_padded_reqs: Requests after padding, where the test pads; the padding requests are not in the lengths.
-        is_prefilling: Whether each request still computes its prompt, where it is known; padding requests may have none.
+        is_prefilling: Whether each request still computes its prompt, where it is known; padding may have none.
         num_actual_tokens: Tokens, where padding raises them above the sum of the queries.
         ordered_by: Longest query, in tokens, that a runner ordered as a decode; None where none has ordered the rows.
     """
@@ -103,13 +103,13 @@ class BatchSpec:
 def in_order(spec: BatchSpec, threshold: int) -> BatchSpec:
     """Return the batch with its rows as an engine orders them: decode, short and long extend, fresh prompt, padding.
 
-    A batch that a runner has ordered by this threshold is left alone. A row with context counts as prefilling where the test does not say otherwise and it is longer than the threshold.
+    A batch that a runner has ordered by this threshold is left alone. A row with context counts as prefilling where the
+    test does not say otherwise and it is longer than the threshold.
 
     Args:
         spec: The batch.
         threshold: Longest query that is still a decode, in tokens.
     """
-
     if spec.ordered_by == threshold:
         return spec
 

@@ -94,7 +94,7 @@ def read_batches(record: Mapping[str, Any]) -> tuple[RunnerBatch, ...]:
 
 def _read(row: Mapping[str, Any], index: int, **common: Any) -> RunnerBatch:
     flags, local = row["is_prefilling"], row.get("dcp_local_seq_lens")
-    lens = {
+    lens: dict[str, Any] = {
         "query_lens": tuple(row["query_lens"]),
         "seq_lens": tuple(row["seq_lens"]),
         "seq_lens_cpu_upper_bound": tuple(row.get("seq_lens_cpu_upper_bound", row["seq_lens"])),
@@ -109,7 +109,7 @@ def _read(row: Mapping[str, Any], index: int, **common: Any) -> RunnerBatch:
 
 @cache
 def batch_of_each_kind() -> tuple[RunnerBatch, ...]:
-    """Return a batch for each runner, padding, order for the shortest or longest decodes, and what is padded or missing.
+    """Return a batch for each runner, padding, order by the shortest or longest decodes, and what is padded.
 
     Longest queries between are left out: the others show what there is to see.
     """

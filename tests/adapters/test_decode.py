@@ -58,7 +58,7 @@ def _global_lens(shape: BatchShape, split: Split, plan: DecodePlan) -> list[int]
 
 
 def test_global_lengths_of_single_tokens_have_no_rows_for_padding_tokens() -> None:
-    """Ten requests in a graph of 12 tokens: the lengths over all ranks are the requests', as vLLM's builder has them."""
+    """Ten requests in a graph of 12 tokens: the lengths over all ranks are the requests', as in vLLM."""
     shape = BatchShape.of([1] * 10, range(5, 15), num_actual_tokens=12)
     plan = expand(shape, DecodeRule(flatten=True, parallel=ContextParallel(2)))
     assert plan.global_seq_lens is not None

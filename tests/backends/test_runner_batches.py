@@ -104,9 +104,7 @@ def test_records_of_recorded_batches_break_no_clause(name: str) -> None:
             continue
         differ += differs
         of = handed_over(batch, target)
-        known = Known(
-            facts=replace(target.facts, capturing=batch.padding == "capture"), declaration=target.declaration
-        )
+        known = Known(facts=replace(target.facts, capturing=batch.padding == "capture"), declaration=target.declaration)
         for record in target.build(of).values():
             found = check_metadata(record, batch=of, level=Level.VALUES, **known)
             assert found == (), (batch, [one.one_line() for one in found])

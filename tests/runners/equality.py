@@ -40,7 +40,7 @@ WHOLE = ("sparse", "rocm_sparse", "indexer_flattened", "indexer_varlen")
 PAGED = ("qo_indptr", "paged_kv_indptr", "paged_kv_last_page_len")
 ROWS = (*PAGED, "req_id_per_token")
 CHUNK = ("cu_seqlen_ks", "cu_seqlen_ke", "cu_seq_lens", "total_seq_lens", "token_start", "token_end", "num_reqs")
-LIMITS = {
+LIMITS: dict[str, Any] = {
     "max_num_seqs": 12,
     "max_num_batched_tokens": 128,
     "max_model_len": 1024,

@@ -1,4 +1,4 @@
-"""What every batch of a runner has, judged from its numbers alone: padding, order, flags. Says what is wrong, or nothing.
+"""What every batch of a runner has, judged from its numbers alone: padding, order, flags.
 
 It is held against the recorded batches, and the generators against it.
 Source: vLLM 0.32.0 v1/worker/gpu_model_runner.py, v1/attention/backends/utils.py (the order of V1),

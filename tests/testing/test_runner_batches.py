@@ -16,11 +16,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from mla_contract.adapters.context_parallel import local_lens
+from mla_contract.contract.clauses.clause import Level
+from mla_contract.contract.clauses.registry import judge
+from mla_contract.contract.step.context import StepContext
+from mla_contract.contract.step.trace import BuildTrace
 from mla_contract.profiles.installed import installed_release
 from mla_contract.testing.conformance import CHECKS, run_check
 from mla_contract.testing.corpus import conformance_batches
 from mla_contract.testing.random_batches import Chooser, Draw, Runner, draw_legal
 from mla_contract.testing.runner_batches import RunnerBatch, batch_of_each_kind, runner_batches
+from mla_contract.testing.runner_common import common_batch_of
+from mla_contract.testing.slicing import halves
 from mla_contract.testing.strategies import legal_draws
 from mla_contract.testing.targets import reference_targets
 from tests.runners.interpreter import missing
@@ -65,7 +71,7 @@ def _recorded_now(target: Path, *command: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_runners_make_what_is_recorded(tmp_path: Path) -> None:
-    """vLLM's own functions, driven again, hand over the same numbers; if not: python -m scripts.record_runner_batches."""
+    """vLLM's own functions hand over the same numbers; if not, run scripts.record_runner_batches."""
     made = _recorded_now(tmp_path / "now.json", "-m", "scripts.record_runner_batches")
     assert made == json.loads(RECORD.read_text("utf-8"))
 
@@ -93,7 +99,7 @@ def test_record_has_every_kind_and_says_what_made_it() -> None:
 
 
 def test_record_has_the_facts_that_clauses_once_misread() -> None:
-    """L1 to L7: repeated offsets, fresh before chunk, missing flags, bounds, other lengths on the device, padded slots."""
+    """Repeated offsets, fresh before chunk, missing flags, bounds, device lengths of its own, padded slots."""
     every = list(runner_batches().values())
 
     def context(batch: RunnerBatch) -> list[int]:
@@ -124,7 +130,7 @@ def test_recorded_batches_are_padded_and_ordered_as_stated() -> None:
 
 
 def test_recorded_local_lengths_are_those_of_the_sharing() -> None:
-    """Each rank's lengths follow from the device's, or from the bounds that V1 knows while drafts are being rejected."""
+    """Each rank's lengths follow from the device's, or from the bounds that V1 has while drafts are rejected."""
     shared = [batch for batch in runner_batches().values() if batch.parallel.size > 1]
     assert len(shared) > 100
     for batch in shared:
@@ -196,7 +202,7 @@ SOUND = Numbers(
     ],
 )
 def test_padding_that_no_runner_makes_is_told(change: dict[str, Any]) -> None:
-    """Requests without tokens in a graph of decodes, padding of the uniform length, and the like; the sound one is not."""
+    """Requests without tokens in a graph of decodes, padding of the uniform length, and the like."""
     assert padding_faults(replace(SOUND, **change))
     assert padding_faults(SOUND) == []
 
@@ -220,3 +226,19 @@ def test_reference_takes_every_recorded_batch(check: str) -> None:
         verdict = run_check(check, factory, conformance_batches()[batch.name])
         assert verdict.violations == (), batch
         assert verdict.skipped is None or "one token" in verdict.skipped
+
+
+def test_slice_of_a_padded_batch_ends_at_its_live_tokens() -> None:
+    """Both halves of a replayed graph are sound; offsets that claim its padding for a request are reported."""
+    batch = common_batch_of(runner_batches()["v1_full_none_68"], 16)
+    assert int(batch.query_start_loc_cpu[-1]) < batch.num_actual_tokens
+    slices = halves(batch, 1)
+    assert slices is not None
+
+    def judged() -> set[str]:
+        step = StepContext(metadata=batch, batch=batch, trace=BuildTrace(slices=slices))
+        return {violation.code for violation in judge(step, Level.STRUCTURAL).violations} & {"MLA413"}
+
+    assert judged() == set()
+    slices.children[1].batch.query_start_loc_cpu[-1] += 1
+    assert judged() == {"MLA413"}

@@ -57,7 +57,7 @@ def test_draws_reach_every_feature() -> None:
 
 @pytest.mark.parametrize("runner", [Runner.OLDER, Runner.NEWER])
 def test_draws_of_a_runner_pad_requests_and_tokens_and_can_be_planned(runner: Runner) -> None:
-    """Padding repeats the last offset and tokens are not fewer than requests; only the newer runner leaves out flags."""
+    """Padding repeats the last offset, tokens are not fewer than requests; the newer runner alone leaves out flags."""
     drawn = [draw_legal(Chooser(np.random.default_rng([2, index])), runner=runner) for index in range(300)]
     built = [(one.shape, one.build()[0]) for one in drawn]
     padded = [(shape, batch) for shape, batch in built if 0 in shape.query_lens]

@@ -40,7 +40,7 @@ def check_indexer_seq_rows(step: StepContext) -> Found:
 
 @clause(
     "MLA352",
-    "The indexer's global decode lengths have the rows of its local ones, or of requests where these have a token each.",
+    "The indexer's global decode lengths have the rows of its local ones, or of requests that have a token each.",
     needs=(INDEXER_DECODE, BATCH, COUNTS, GLOBAL_LENS),
     incident="vllm#36723",
     example="dcp 2, decode.seq_lens of 3 rows, global_seq_lens of 2",
