@@ -71,7 +71,7 @@ def _recorded_now(target: Path, *command: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_runners_make_what_is_recorded(tmp_path: Path) -> None:
-    """vLLM's own functions hand over the same numbers; if not, run scripts.record_runner_batches."""
+    """The runners hand over the same numbers when they are driven again; if not, record them anew with the script."""
     made = _recorded_now(tmp_path / "now.json", "-m", "scripts.record_runner_batches")
     assert made == json.loads(RECORD.read_text("utf-8"))
 
