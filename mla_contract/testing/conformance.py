@@ -107,8 +107,6 @@ def prepare(spec: BatchSpec, target: ConformanceTarget) -> PreparedStep | str:
 def _planned(spec: BatchSpec, config: PlanConfig) -> tuple[BatchShape, BatchPlan] | str:
     """Return a batch and its plan; both are read-only, and are made once."""
     ordered = in_order(spec, config.decode_threshold)
-    if config.treat_short_extends_as_decodes:
-        ordered = replace(ordered, is_prefilling=None)
     shape = ordered.shape(derived_block_table(ordered.seq_lens, config.block_size, config.parallel.size))
     try:
         return shape, plan_batch(shape, config)

@@ -104,7 +104,7 @@ def in_order(spec: BatchSpec, threshold: int) -> BatchSpec:
     """Return the batch with its rows as an engine orders them: decode, short and long extend, fresh prompt, padding.
 
     A batch that a runner has ordered by this threshold is left alone. A row with context counts as prefilling where the
-    test does not say otherwise and it is longer than the threshold.
+    test does not say otherwise and it is longer than the threshold; so it does where a runner had another threshold.
 
     Args:
         spec: The batch.
@@ -122,8 +122,8 @@ def in_order(spec: BatchSpec, threshold: int) -> BatchSpec:
     def is_prompt(query: int, total: int) -> bool:
         return query > 0 and (query == total or query > threshold)
 
-    flags = spec.is_prefilling or tuple(map(is_prompt, spec.query_lens, spec.seq_lens))
-    flags += (False,) * (len(spec.query_lens) - len(flags))
+    flags = spec.is_prefilling if spec.ordered_by is None else None
+    flags = flags or tuple(map(is_prompt, spec.query_lens, spec.seq_lens))
     rows = sorted(range(len(flags)), key=order)
     return replace(
         spec,

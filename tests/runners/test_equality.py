@@ -50,7 +50,7 @@ LEAST = {
     "records of ours": 1000,
     "decode rows": 500,
     "lengths over ranks": 200,
-    "chunks": 200,
+    "chunks": 100,
     "device differs": 400,
     "v1 padded": 40,
     "v2 padded": 100,

@@ -65,8 +65,9 @@ class Lowering:
         Sync: reads no device memory.
         """
         step = self._plain.step(batch, indexer) or self._planned(batch, indexer)
-        if self._device_lens is not None and batch.num_reqs:
-            self._device_lens.apply(step, int(step.query_lens.sum()))
+        live = int(step.query_lens.sum()) if self._device_lens is not None else 0
+        if self._device_lens is not None and live:
+            self._device_lens.apply(step, live)
         return step
 
     def _planned(self, batch: CommonBatch, indexer: bool) -> LoweredStep:

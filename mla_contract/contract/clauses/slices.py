@@ -74,11 +74,14 @@ def check_slice_fields(step: StepContext) -> Found:
 def check_slice_axes(step: StepContext) -> Found:
     """Check the length of every array field of a child."""
     children = _children(step)
-    found = []
+    found, flags = [], getattr(_parent(step), "is_prefilling", None)
     for path, child in children:
         requests = child.request_slice.stop - child.request_slice.start
         tokens = child.token_slice.stop - child.token_slice.start
-        sizes = {"num_reqs": requests, "num_reqs+1": requests + 1, "num_actual_tokens": tokens, "num_flags": requests}
+        sizes = {"num_reqs": requests, "num_reqs+1": requests + 1, "num_actual_tokens": tokens}
+        if flags is not None:
+            # A parent may have none for padding requests.
+            sizes["num_flags"] = min(requests, max(flags.shape[0] - child.request_slice.start, 0))
         for name, axis in _axes():
             value = getattr(child.batch, name, None)
             wanted = tokens if axis == "num_padded_tokens" else sizes.get(axis)

@@ -235,3 +235,15 @@ def test_global_lengths_of_requests_stand_where_each_has_one_token() -> None:
 
     assert judged([1, 1], 3) == set()
     assert "MLA352" in judged([2, 1], 3)
+
+
+def test_last_token_of_a_cut_prompt_is_no_plain_decode() -> None:
+    """A micro-batch may end one token into a prompt; a request of one token that is not flagged is a late decode."""
+
+    def judged(flag: bool) -> set[str]:
+        made = subject("dense", replace(PLAIN, next_n=1), (30, 1), (60, 70), 0)
+        made.batch.is_prefilling = torch.tensor([True, flag])
+        return _codes(made) & {"MLA231"}
+
+    assert judged(True) == set()
+    assert judged(False) == {"MLA231"}
