@@ -122,8 +122,8 @@ def in_order(spec: BatchSpec, threshold: int) -> BatchSpec:
     def is_prompt(query: int, total: int) -> bool:
         return query > 0 and (query == total or query > threshold)
 
-    flags = spec.is_prefilling if spec.ordered_by is None else None
-    flags = flags or tuple(map(is_prompt, spec.query_lens, spec.seq_lens))
+    stated = spec.is_prefilling if spec.ordered_by is None else None
+    flags = stated or tuple(map(is_prompt, spec.query_lens, spec.seq_lens))
     rows = sorted(range(len(flags)), key=order)
     return replace(
         spec,
