@@ -95,6 +95,16 @@ class PlanBuffers:
         """Return a field's whole buffer; its address never changes, and a captured graph may read it."""
         return self._fields[name].device
 
+    def overwrite(self, name: str, *, padding: bool = False) -> Tensor:
+        """Return a field's whole buffer to be written on the device; the next step copies its rows again.
+
+        Args:
+            name: The field.
+            padding: Whether rows behind the live ones will be written too.
+        """
+        self._fields[name].forget(padding=padding)
+        return self._fields[name].device
+
     def lower(self, plan: BatchPlan) -> DevicePlan:
         """Copy a plan to the device, and return its arrays there.
 

@@ -53,8 +53,9 @@ class DecodePlan(NamedTuple):
         max_decode_len: Longest decode query, in tokens; native ``seq_lens`` have as many columns, but at least 1.
         seq_lens: [num_rows] or [num_rows, max_decode_len] int32, keys each token may see, on this rank, in states.
             0 on padding, never negative.
-        global_seq_lens: [num_rows] int32, keys over all ranks in tokens, not localised: those of a row's token
-            when flattened, of its whole request when native; 0 on padding; None without sharing.
+        global_seq_lens: [num_rows] int32, keys over all ranks in tokens, not localised: those of a row's token where
+            flattened rows are several of a request, else [num_decodes], those of the whole request; 0 on padding; None
+            without sharing.
         decode_lens: [num_rows] int32, query tokens of each row; 0 on padding rows.
         per_req_decode_lens: [num_decodes] int32, query tokens of each request.
         row_requests: [num_rows] int32, request whose block table a row reads; ``NO_REQUEST`` on padding rows.
@@ -118,7 +119,7 @@ def expand_decodes(shape: BatchShape, tokens: TokenMap, split: Split, rule: Deco
         num_rows=len(rows.requests),
         max_decode_len=longest,
         seq_lens=sealed(local_lens(states, sharing) if sharing.size > 1 else states),
-        global_seq_lens=_global_lens(shape, split, rows, rule) if sharing.size > 1 else None,
+        global_seq_lens=_global_lens(shape, split, rows, rule.flatten and longest > 1) if sharing.size > 1 else None,
         decode_lens=sealed(rows.lens),
         per_req_decode_lens=lens,
         row_requests=sealed(rows.requests),
@@ -126,9 +127,9 @@ def expand_decodes(shape: BatchShape, tokens: TokenMap, split: Split, rule: Deco
     )
 
 
-def _global_lens(shape: BatchShape, split: Split, rows: _Rows, rule: DecodeRule) -> Int32Array:
-    """Return one length over all ranks for each row."""
-    return sealed(rows.visible) if rule.flatten else shape.seq_lens[: split.num_decodes]
+def _global_lens(shape: BatchShape, split: Split, rows: _Rows, by_token: bool) -> Int32Array:
+    """Return the lengths over all ranks, of tokens or of requests."""
+    return sealed(rows.visible) if by_token else shape.seq_lens[: split.num_decodes]
 
 
 def _token_rows(tokens: TokenMap, num_live: int, num_rows: int) -> _Rows:

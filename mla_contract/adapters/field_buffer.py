@@ -122,3 +122,13 @@ class FieldBuffer:
             host[count:end] = fill
         self.values, self._count, self._fill = values, count, fill
         self.dirty = max(self.dirty, end)
+
+    def forget(self, *, padding: bool) -> None:
+        """Have the next write stage all live rows again, and all padding, as the device's rows were written there.
+
+        Args:
+            padding: Whether rows behind the live ones were written too.
+        """
+        self.values = self
+        if padding:
+            self._fill = None

@@ -94,7 +94,9 @@ def prepare(spec: BatchSpec, target: ConformanceTarget) -> PreparedStep | str:
     planned = _planned(spec, config)
     if isinstance(planned, str):
         return planned
-    batch = common_batch(*planned, config.parallel)
+    flags = spec.is_prefilling
+    live_flags = flags is not None and len(flags) < len(spec.query_lens)
+    batch = common_batch(*planned, config.parallel, live_flags=live_flags)
     return PreparedStep(spec.name, on_device(batch, getattr(target, "device", "cpu")), planned[1])
 
 
@@ -102,8 +104,6 @@ def prepare(spec: BatchSpec, target: ConformanceTarget) -> PreparedStep | str:
 def _planned(spec: BatchSpec, config: PlanConfig) -> tuple[BatchShape, BatchPlan] | str:
     """Return a batch and its plan; both are read-only, and are made once."""
     ordered = in_order(spec, config.decode_threshold)
-    if config.treat_short_extends_as_decodes:
-        ordered = replace(ordered, is_prefilling=None)
     shape = ordered.shape(derived_block_table(ordered.seq_lens, config.block_size, config.parallel.size))
     try:
         return shape, plan_batch(shape, config)

@@ -1,6 +1,7 @@
-"""The corpus: named batches and asserted results from vLLM's own tests, shipped so that every backend meets them.
+"""The corpus: batches of vLLM's own tests and runners, and what its tests assert, so that every backend meets them.
 
-Only numbers and the names of their tests are kept. Block tables and slots are derived, never random.
+Only numbers are kept, and the names of the tests and functions that they come from. Block tables and slots are derived,
+never random.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from mla_contract.adapters.arrays import Int32Array
 from mla_contract.adapters.batch import BatchShape
+from mla_contract.testing.runner_batches import RunnerBatch, batch_of_each_kind
 
 NULL_BLOCK = 0
 """The block that no request owns; block tables of padding requests hold it."""
@@ -46,12 +48,14 @@ class BatchSpec:
         query_lens: New tokens of each request.
         seq_lens: Cached and new tokens of each request.
         group: What the batch was made for.
-        sources: The test files that it comes from.
+        sources: The test files, or the function of a runner, that it comes from.
         block_size: Tokens of a cache block, where the test fixes it.
         topk_tokens: Keys that a token reads, where the test fixes it.
         workspace_rows: Rows of the context workspace, where the test fixes it.
         num_padded_reqs: Requests after padding, where the test pads; the padding requests are not in the lengths.
-        is_prefilling: Whether each request still computes its prompt, where the test says so.
+        is_prefilling: Whether each request still computes its prompt, where it is known; padding may have none.
+        num_actual_tokens: Tokens, where padding raises them above the sum of the queries.
+        ordered_by: Longest query, in tokens, that a runner ordered as a decode; None where none has ordered the rows.
     """
 
     name: str
@@ -64,12 +68,15 @@ class BatchSpec:
     workspace_rows: int | None = None
     num_padded_reqs: int | None = None
     is_prefilling: tuple[bool, ...] | None = None
+    num_actual_tokens: int | None = None
+    ordered_by: int | None = None
 
     def padded(self) -> BatchSpec:
-        """Return the batch with its padding requests: query length 0, sequence length 0, last."""
+        """Return the batch as a graph of decodes replays it: requests without tokens behind, and tokens for them."""
         missing = (self.num_padded_reqs or 0) - len(self.query_lens)
         if missing <= 0:
             return self
+        longest = max(self.query_lens)
         tail = (0,) * missing
         flags = None if self.is_prefilling is None else (*self.is_prefilling, *(False,) * missing)
         return replace(
@@ -79,22 +86,32 @@ class BatchSpec:
             seq_lens=(*self.seq_lens, *tail),
             num_padded_reqs=None,
             is_prefilling=flags,
+            num_actual_tokens=longest * (len(self.query_lens) + missing),
         )
 
     def shape(self, block_table: Int32Array | None = None) -> BatchShape:
         """Return the planner's view of the batch."""
-        return BatchShape.of(self.query_lens, self.seq_lens, is_prefilling=self.is_prefilling, block_table=block_table)
+        return BatchShape.of(
+            self.query_lens,
+            self.seq_lens,
+            num_actual_tokens=self.num_actual_tokens,
+            is_prefilling=self.is_prefilling,
+            block_table=block_table,
+        )
 
 
 def in_order(spec: BatchSpec, threshold: int) -> BatchSpec:
     """Return the batch with its rows as an engine orders them: decode, short and long extend, fresh prompt, padding.
 
-    A row with context counts as prefilling where the test does not say otherwise and it is longer than the threshold.
+    A batch that a runner has ordered by this threshold is left alone. A row with context counts as prefilling where the
+    test does not say otherwise and it is longer than the threshold; so it does where a runner had another threshold.
 
     Args:
         spec: The batch.
         threshold: Longest query that is still a decode, in tokens.
     """
+    if spec.ordered_by == threshold:
+        return spec
 
     def order(row: int) -> int:
         query, total = spec.query_lens[row], spec.seq_lens[row]
@@ -105,7 +122,8 @@ def in_order(spec: BatchSpec, threshold: int) -> BatchSpec:
     def is_prompt(query: int, total: int) -> bool:
         return query > 0 and (query == total or query > threshold)
 
-    flags = spec.is_prefilling or tuple(map(is_prompt, spec.query_lens, spec.seq_lens))
+    stated = spec.is_prefilling if spec.ordered_by is None else None
+    flags = stated or tuple(map(is_prompt, spec.query_lens, spec.seq_lens))
     rows = sorted(range(len(flags)), key=order)
     return replace(
         spec,
@@ -115,7 +133,7 @@ def in_order(spec: BatchSpec, threshold: int) -> BatchSpec:
     )
 
 
-def derived_block_table(seq_lens: Any, block_size: int, dcp_size: int = 1) -> Int32Array:
+def derived_block_table(seq_lens: Any, block_size: int, dcp_size: int = 1, longest: int = 0) -> Int32Array:
     """Return a block table in which requests own disjoint runs of blocks, and no live request the null block.
 
     Request r owns the blocks from ``r * max_blocks + 1`` on; columns behind its length are live blocks of its own too,
@@ -125,6 +143,7 @@ def derived_block_table(seq_lens: Any, block_size: int, dcp_size: int = 1) -> In
         seq_lens: [num_reqs] ints, tokens.
         block_size: Tokens of a block.
         dcp_size: Ranks that share the cache; a column covers ``block_size * dcp_size`` tokens.
+        longest: Tokens that a row can hold at least, as an engine's table has columns for more than a step needs.
 
     Returns:
         [num_reqs, max_blocks] int32.
@@ -132,7 +151,7 @@ def derived_block_table(seq_lens: Any, block_size: int, dcp_size: int = 1) -> In
     Sync: none.
     """
     lens = np.asarray(seq_lens, dtype=np.int64)
-    columns = max(-(-int(lens.max(initial=0)) // (block_size * dcp_size)), 1)
+    columns = max(-(-int(lens.max(initial=longest)) // (block_size * dcp_size)), 1)
     table = np.arange(len(lens) * columns, dtype=np.int32).reshape(len(lens), columns) + 1
     table[lens == 0] = NULL_BLOCK
     return table
@@ -186,6 +205,26 @@ EXTRA: tuple[BatchSpec, ...] = (
 
 @cache
 def conformance_batches() -> Mapping[str, BatchSpec]:
-    """Return the batches of the conformance suite, by name: the corpus in padded form, and ours."""
-    every = [*batch_specs().values(), *EXTRA]
+    """Return the batches of the conformance suite, by name: the corpus in padded form, ours, and vLLM's runners'."""
+    every = [*batch_specs().values(), *EXTRA, *map(spec_of, batch_of_each_kind())]
     return MappingProxyType({spec.padded().name: spec.padded() for spec in every})
+
+
+def spec_of(batch: RunnerBatch) -> BatchSpec:
+    """Return a recorded batch as the suite's: the host knows what the device knows, and maxima are no bounds.
+
+    Whether an engine drafts or captures, which is when they are, is not asked of a builder under test.
+
+    Args:
+        batch: What a runner made.
+    """
+    return BatchSpec(
+        name=batch.name,
+        query_lens=batch.query_lens,
+        seq_lens=batch.seq_lens,
+        group="runners",
+        sources=(f"{batch.function} of {batch.release}",),
+        is_prefilling=batch.is_prefilling,
+        num_actual_tokens=batch.num_actual_tokens,
+        ordered_by=batch.ordered_by,
+    )

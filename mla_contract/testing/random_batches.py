@@ -25,16 +25,14 @@ OLD_CONTEXT = "0.27"
 
 
 class Runner(StrEnum):
-    """Whose order and padding a drawn batch has.
+    """Whose order and padding a drawn batch has; a test compares both with recorded batches of these runners.
 
     Source: vLLM 0.32.0 v1/attention/backends/utils.py, reorder_batch_to_split_decodes_and_prefills, and
         v1/worker/gpu_model_runner.py; v1/worker/gpu/model_runner.py, sort_batch_req_ids and prepare_inputs.
     """
 
-    CLASSES = "classes"
-    """Decode, short extend, long extend, fresh prompt; padding requests without padding tokens. No runner pads so."""
     OLDER = "older"
-    """Rows by those classes; a padded batch repeats the last offset, and its tokens are raised with its requests."""
+    """Decode, short extend, long extend, fresh prompt; a padded batch repeats the last offset."""
     NEWER = "newer"
     """Rows with drafts, then those of the full decode length, then by length; padded alike, live requests flagged."""
 
@@ -52,11 +50,24 @@ PADDING = Row(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A legal batch and the builder's configuration; ``live_flags`` is as for ``common_batch``."""
+    """A legal batch and the builder's configuration.
+
+    Attributes:
+        shape: The batch.
+        setup: The configuration.
+        runner: Whose order and padding the batch has.
+        max_num_seqs: Requests of a step at most.
+    """
 
     shape: BatchShape
     setup: Setup
-    live_flags: bool = False
+    runner: Runner
+    max_num_seqs: int
+
+    @property
+    def live_flags(self) -> bool:
+        """Whether padding requests have no flag."""
+        return self.runner is Runner.NEWER
 
     def build(self) -> tuple[Any, Any]:
         """Return the common batch and its metadata."""
@@ -78,46 +89,46 @@ class Chooser:
         return options[int(self._rng.integers(0, len(options)))]
 
 
-def draw_legal(chooser: Chooser, kind: LoweredKind | None = None, *, runner: Runner = Runner.CLASSES) -> Draw:
+def draw_legal(chooser: Chooser, kind: LoweredKind | None = None, *, runner: Runner | None = None) -> Draw:
     """Return a legal batch of up to 14 requests, and a configuration under which it can be planned.
 
     Args:
         chooser: Where the numbers come from.
         kind: The record; drawn when it is None.
-        runner: Whose order and padding the batch has.
+        runner: Whose order and padding the batch has; drawn when it is None.
 
     Sync: none.
     """
     kind = chooser.one(list(LoweredKind)) if kind is None else kind
+    runner = chooser.one(list(Runner)) if runner is None else runner
     threshold = chooser.one([1, 1, 2, 4])
     uniform = threshold > 1 and chooser.one([False, True])
     shorts = chooser.one([True, True, False])
     rows = draw_rows(chooser, threshold, uniform=uniform, shorts_decode=shorts)
-    num_tokens = None
-    if runner is not Runner.CLASSES:
-        rows = [row for row in rows if row is not PADDING]
-        if runner is Runner.NEWER:
-            rows.sort(key=lambda row: (row.prefilling or row.query == 1, row.query != threshold, row.query))
-        rows, num_tokens = replay_padded(chooser, rows)
+    if runner is Runner.NEWER:
+        rows.sort(key=lambda row: (row.prefilling or row.query == 1, row.query != threshold, row.query))
+    max_num_seqs = len(rows) + chooser.number(0, 6)
+    rows, num_tokens = replay_padded(chooser, rows, max_num_seqs)
     setup = _setup(chooser, kind, rows, (threshold, uniform, shorts))
-    return Draw(shape_of(rows, setup.config, num_tokens), setup, runner is Runner.NEWER)
+    return Draw(shape_of(rows, setup.config, num_tokens), setup, runner, max_num_seqs)
 
 
-def replay_padded(chooser: Chooser, rows: Sequence[Row]) -> tuple[list[Row], int | None]:
+def replay_padded(chooser: Chooser, rows: Sequence[Row], max_num_seqs: int) -> tuple[list[Row], int | None]:
     """Return the rows of a batch as graph replay pads them, and its tokens; every other batch is left alone.
 
-    Requests and tokens are both raised: in a batch of equal queries to a larger number of such queries, in a mixed one
-    to a number of tokens and, at most, as many requests.
+    A graph of decodes holds a number of equal queries. Any other is captured for a number of tokens, and has as many
+    requests, but not more than a step may have: padding requests may then come without padding tokens.
+
+    Source: vLLM 0.32.0 v1/cudagraph_dispatcher.py and v1/worker/gpu/cudagraph_utils.py.
     """
-    live = sum(row.query for row in rows)
+    live, lens = sum(row.query for row in rows), {row.query for row in rows}
     if chooser.one([False, True]):
         return list(rows), None
-    lens = {row.query for row in rows}
-    if len(lens) == 1:
-        more = chooser.number(1, 4)
+    if len(lens) == 1 and len(rows) < max_num_seqs and chooser.one([True, True, False]):
+        more = chooser.number(1, max_num_seqs - len(rows))
         return [*rows, *[PADDING] * more], live + more * lens.pop()
-    tokens = chooser.number(1, 9)
-    return [*rows, *[PADDING] * min(tokens, chooser.number(1, 4))], live + tokens
+    tokens = live + chooser.number(0, 9)
+    return [*rows, *[PADDING] * (min(tokens, max_num_seqs) - len(rows))], tokens
 
 
 def draw_rows(chooser: Chooser, threshold: int, *, uniform: bool = False, shorts_decode: bool = True) -> list[Row]:
@@ -126,7 +137,7 @@ def draw_rows(chooser: Chooser, threshold: int, *, uniform: bool = False, shorts
     Args:
         chooser: Where the numbers come from.
         threshold: Longest query that is still a decode, in tokens.
-        uniform: Whether all decodes have one length; half of such batches have nothing else, as graph replay pads them.
+        uniform: Whether all decodes have one length; half of such batches have nothing else.
         shorts_decode: Whether short pieces of a prompt may be decodes; where not, some rows are flagged.
     """
     longest = chooser.one([8, 60, 700])
@@ -145,8 +156,7 @@ def draw_rows(chooser: Chooser, threshold: int, *, uniform: bool = False, shorts
     ]
     fresh = [Row(threshold + chooser.number(1, 40), 0, True) for _ in range(chooser.number(0, 3))]
     alone = uniform and chooser.one([False, True])
-    live = (decodes if alone else [*decodes, *shorts, *extends, *fresh]) or [Row(threshold, 5)]
-    return [*live, *[PADDING] * chooser.one([0, 0, 0, 1, 2])]
+    return (decodes if alone else [*decodes, *shorts, *extends, *fresh]) or [Row(threshold, 5)]
 
 
 def shape_of(rows: Sequence[Row], config: PlanConfig, num_tokens: int | None = None) -> BatchShape:

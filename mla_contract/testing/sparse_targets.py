@@ -32,7 +32,7 @@ from mla_contract.testing.target import Expectations
 
 NATIVE = replace(TESTED, native_decode=True)
 DENSE = replace(TESTED, dense_prefill=True, context_rows=16384, context_tokens=1 << 20, topk_tokens=2048)
-WORK = replace(TESTED, persistent=True, max_num_batched_tokens=4096, topk_tokens=32)
+WORK = replace(TESTED, persistent=True, next_n=1, max_num_batched_tokens=4096, topk_tokens=32)
 RELEASE, ARCH = "0.1.20", "gfx950"
 ROW_FIELDS = ("req_id_per_token", "qo_indptr", "paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len")
 """Fields of the ROCm attention's record that a captured graph reads."""

@@ -30,8 +30,7 @@ class DrawnChooser(Chooser):
 @st.composite
 def legal_draws(draw: st.DrawFn, kind: LoweredKind | None = None, runner: Runner | None = None) -> Draw:
     """Draw a legal batch with a configuration: any kind of record, sharing, compression, padding, either context."""
-    chooser = DrawnChooser(draw)
-    return draw_legal(chooser, kind, runner=runner or chooser.one((Runner.OLDER, Runner.NEWER)))
+    return draw_legal(DrawnChooser(draw), kind, runner=runner)
 
 
 @st.composite

@@ -92,6 +92,8 @@ class ReferenceTarget:
         shape = BatchShape.from_start_loc(
             batch.query_start_loc_cpu.numpy(),
             batch.seq_lens_cpu_upper_bound.numpy(),
+            num_actual_tokens=batch.num_actual_tokens,
+            max_query_len=batch.max_query_len,
             is_prefilling=None if flags is None else flags.numpy(),
         )
         plan = plan_batch(shape, self.setup.config)

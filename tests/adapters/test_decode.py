@@ -51,9 +51,19 @@ def _over_ranks(shape: BatchShape, split: Split, rule: DecodeRule) -> np.ndarray
 
 
 def _global_lens(shape: BatchShape, split: Split, plan: DecodePlan) -> list[int]:
-    """Return a length for each row: the sequence's of a request, or the keys of a token."""
-    lens = map_tokens(shape).visible[: split.num_decode_tokens] if plan.flattened else shape.seq_lens
-    return [int(length) for length in (lens if plan.flattened else lens[: split.num_decodes])]
+    """Return a length for each request, or the keys of each token where requests have several rows."""
+    if plan.flattened and plan.max_decode_len > 1:
+        return [int(length) for length in map_tokens(shape).visible[: split.num_decode_tokens]]
+    return [int(length) for length in shape.seq_lens[: split.num_decodes]]
+
+
+def test_global_lengths_of_single_tokens_have_no_rows_for_padding_tokens() -> None:
+    """Ten requests in a graph of 12 tokens: the lengths over all ranks are the requests', as in vLLM."""
+    shape = BatchShape.of([1] * 10, range(5, 15), num_actual_tokens=12)
+    plan = expand(shape, DecodeRule(flatten=True, parallel=ContextParallel(2)))
+    assert plan.global_seq_lens is not None
+    assert plan.global_seq_lens.tolist() == list(range(5, 15))
+    assert len(plan.seq_lens) == 12
 
 
 def test_native_global_lengths_are_one_for_each_request() -> None:

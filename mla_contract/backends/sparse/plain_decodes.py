@@ -17,6 +17,7 @@ from mla_contract.adapters.buffers import PlanBuffers
 from mla_contract.adapters.decode import NO_REQUEST
 from mla_contract.adapters.split import Split
 from mla_contract.adapters.tokens import PADDING_REQUEST
+from mla_contract.backends.sparse.device_lens import BOUNDS
 from mla_contract.backends.sparse.planning import host_array
 from mla_contract.backends.sparse.step import LoweredStep
 
@@ -80,6 +81,8 @@ class PlainDecodes:
         arrays = {"req_id_per_token": known.owners, "sparse_start_loc": offsets}
         if indexer:
             arrays.update(decode_seq_lens=seq_lens, decode_lens=known.lens, decode_row_requests=known.row_owners)
+        if self._config.device_lens_may_differ:
+            arrays[BOUNDS] = seq_lens
         self._buffers.lower_arrays(arrays)
         return LoweredStep(self._config, batch, known.split, known.lowered, count, 1, indexer, known.lens, offsets)
 

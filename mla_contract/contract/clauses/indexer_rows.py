@@ -40,16 +40,20 @@ def check_indexer_seq_rows(step: StepContext) -> Found:
 
 @clause(
     "MLA352",
-    "The indexer's global decode lengths have the rows of its local ones.",
-    needs=(INDEXER_DECODE, GLOBAL_LENS),
+    "The indexer's global decode lengths have the rows of its local ones, or of requests that have a token each.",
+    needs=(INDEXER_DECODE, BATCH, COUNTS, GLOBAL_LENS),
     incident="vllm#36723",
     example="dcp 2, decode.seq_lens of 3 rows, global_seq_lens of 2",
     help="slice both by the same count",
 )
 def check_global_rows(step: StepContext) -> Found:
-    """Check the rows of ``global_seq_lens``."""
+    """Check the rows of ``global_seq_lens``.
+
+    Source: vLLM 0.32.0 v1/attention/backends/mla/indexer.py, _prepare_global_decode_seq_lens: lengths of requests are
+        not expanded where none has more than one token, also if the tokens are padded beyond the requests.
+    """
     wanted, got = step.decode.seq_lens.shape[0], step.decode.global_seq_lens.shape[0]
-    if got == wanted:
+    if got == wanted or (got == step.num_decodes and step.query_lens[:got].max(initial=0) <= 1):
         return FINE
     path = f"{step.name}.decode.global_seq_lens"
     return (Breach(path, "rows differ from the local lengths'", str(wanted), str(got)),)

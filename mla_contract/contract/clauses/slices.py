@@ -74,11 +74,14 @@ def check_slice_fields(step: StepContext) -> Found:
 def check_slice_axes(step: StepContext) -> Found:
     """Check the length of every array field of a child."""
     children = _children(step)
-    found = []
+    found, flags = [], getattr(_parent(step), "is_prefilling", None)
     for path, child in children:
         requests = child.request_slice.stop - child.request_slice.start
         tokens = child.token_slice.stop - child.token_slice.start
-        sizes = {"num_reqs": requests, "num_reqs+1": requests + 1, "num_actual_tokens": tokens, "num_flags": requests}
+        sizes = {"num_reqs": requests, "num_reqs+1": requests + 1, "num_actual_tokens": tokens}
+        if flags is not None:
+            # A parent may have none for padding requests.
+            sizes["num_flags"] = min(requests, max(flags.shape[0] - child.request_slice.start, 0))
         for name, axis in _axes():
             value = getattr(child.batch, name, None)
             wanted = tokens if axis == "num_padded_tokens" else sizes.get(axis)
@@ -94,23 +97,29 @@ def check_slice_axes(step: StepContext) -> Found:
 
 @clause(
     "MLA413",
-    "The slices' tokens sum to the parent's, and each slice's offsets start at 0 and end at its tokens.",
+    "The slices' tokens sum to the parent's, and each slice's offsets start at 0 and end at its live tokens.",
     needs=(traced("slices"),),
     incident="vllm#43966",
     example="q=[600,600] cut at 600: second offsets [600,1200]",
     help="subtract the first token of the slice",
 )
 def check_slice_totals(step: StepContext) -> Found:
-    """Check counts and host offsets of the children."""
+    """Check counts and host offsets of the children; tokens behind the parent's last offset are padding.
+
+    Source: vLLM 0.32.0 v1/worker/ubatch_utils.py, maybe_create_ubatch_slices, gives padding to the last slice.
+    """
     children = _children(step)
     parent, found = _parent(step), []
     total = sum(child.batch.num_actual_tokens for _, child in children)
     if total != parent.num_actual_tokens:
         path = f"{type(parent).__name__}.num_actual_tokens"
         found.append(Breach(path, "slices do not sum up", str(parent.num_actual_tokens), str(total)))
+    whole = host_copy(parent.query_start_loc_cpu)
     for path, child in children:
         start_loc = host_copy(child.batch.query_start_loc_cpu)
-        tokens = child.batch.num_actual_tokens
+        tokens, own = child.batch.num_actual_tokens, child.token_slice
+        if whole is not None:
+            tokens = min(tokens, max(int(whole[-1]) - own.start, 0))
         if start_loc is not None and (start_loc[0] != 0 or start_loc[-1] != tokens):
             got = f"{start_loc[0]} to {start_loc[-1]}"
             found.append(Breach(f"{path}.query_start_loc_cpu", "offsets are not the slice's", f"0 to {tokens}", got))

@@ -32,7 +32,7 @@ PLAIN_DECODES_LEAD = Need(
 
 @clause(
     "MLA231",
-    "Plain decodes lead: behind a request longer than a decode, none has one token and a context; padding is last.",
+    "Plain decodes lead: behind a longer request, none has one token and a context, but a prompt; padding is last.",
     needs=(CONTEXT_LENS, PLAIN_DECODES_LEAD),
     incident="vllm#47381 vllm#47239",
     example="q=[30,1], s=[60,70], thr=1",
@@ -42,7 +42,8 @@ def check_order(step: StepContext) -> Found:
     """Check that decodes stand before what is longer than a decode.
 
     More is not demanded: runners sort longer requests in different orders, and where several groups of layers have
-    thresholds of their own, by the smallest of them.
+    thresholds of their own, by the smallest of them. A prompt may have one token left behind others: a micro-batch ends
+    wherever its tokens do.
 
     Source: vLLM 0.32.0 v1/attention/backends/utils.py, reorder_batch_to_split_decodes_and_prefills;
         v1/worker/gpu/model_runner.py, sort_batch_req_ids.
@@ -61,7 +62,7 @@ def check_order(step: StepContext) -> Found:
     if not long.any():
         return FINE
     first = int(long.argmax())
-    late = np.flatnonzero((lens[first:] == 1) & (step.context_lens[first:] > 0))
+    late = np.flatnonzero((lens[first:] == 1) & ~step.fresh[first:])
     if not len(late):
         return FINE
     got = f"request {first} has {lens[first]} tokens, request {first + late[0]} has 1 and a context"

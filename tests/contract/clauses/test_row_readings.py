@@ -7,12 +7,17 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from mla_contract.adapters.batch import BatchShape
+from mla_contract.adapters.context_parallel import ContextParallel
+from mla_contract.adapters.plan import PlanConfig
 from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.clauses.registry import judge
 from mla_contract.contract.step.context import StepContext
+from mla_contract.testing.lowering import LoweredKind, Setup, build
 from mla_contract.testing.records import PlainIndexerDecode
 from tests.contract.clauses.cases import DCP, PLAIN, poke, put, subject
 from tests.contract.clauses.records import ints, local_len
@@ -211,3 +216,34 @@ def _align_left(made: StepContext) -> None:
     shared = facts.dcp_size > 1
     decode.seq_lens = ints([[local_len(facts, length) for length in row] for row in LEFT] if shared else LEFT)
     decode.global_seq_lens = ints(LEFT) if shared else None
+
+
+def test_global_lengths_of_requests_stand_where_each_has_one_token() -> None:
+    """Two requests in a graph of three tokens have two lengths over all ranks; with a longer query that is too few."""
+
+    def judged(queries: list[int], tokens: int) -> set[str]:
+        config = PlanConfig(
+            block_size=16, decode_threshold=2, indexer_states=64, flatten_decodes=True, parallel=ContextParallel(2)
+        )
+        setup = Setup(kind=LoweredKind.INDEXER, config=config)
+        table = np.array([[1], [2]], np.int32)
+        shape = BatchShape.of(queries, [9, 6], num_actual_tokens=tokens, block_table=table)
+        batch, metadata = build(shape, setup)
+        metadata.decode.global_seq_lens = ints([9, 6])
+        found = judge(StepContext(metadata=metadata, batch=batch, facts=setup.facts()), Level.VALUES)
+        return {violation.code for violation in found.violations}
+
+    assert judged([1, 1], 3) == set()
+    assert "MLA352" in judged([2, 1], 3)
+
+
+def test_last_token_of_a_cut_prompt_is_no_plain_decode() -> None:
+    """A micro-batch may end one token into a prompt; a request of one token that is not flagged is a late decode."""
+
+    def judged(flag: bool) -> set[str]:
+        made = subject("dense", replace(PLAIN, next_n=1), (30, 1), (60, 70), 0)
+        made.batch.is_prefilling = torch.tensor([True, flag])
+        return _codes(made) & {"MLA231"}
+
+    assert judged(True) == set()
+    assert judged(False) == {"MLA231"}
