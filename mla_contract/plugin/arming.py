@@ -36,7 +36,7 @@ class Armed:
 
 
 def arm() -> Armed | None:
-    """Wrap the hooks, and log one line; a second call changes nothing.
+    """Wrap the hooks; a second call changes nothing. The process that makes the first builders says what is armed.
 
     Returns:
         What is armed, or None when the environment sets no mode.
@@ -67,17 +67,13 @@ def _arm(settings: Settings) -> Armed:
     monitor = Monitor(nearest.minor)
     points = install_hooks(monitor)
     if points:
-        logger.info(
-            "metadata contract armed: mode %s, level %s, vLLM %s, profile %s%s, at %s",
-            settings.mode.value,
-            settings.level.value,
-            release,
-            nearest.minor,
-            "" if nearest.is_exact else " (the nearest)",
-            ", ".join(points),
+        profile = nearest.minor if nearest.is_exact else f"{nearest.minor} (the nearest)"
+        monitor.operator.armed = (
+            f"armed: mode {settings.mode.value}, level {settings.level.value}, vLLM {release}, profile {profile}, "
+            f"at {', '.join(points)}"
         )
     else:
-        logger.error("metadata contract NOT armed: vLLM %s has no known hook", release)
+        logger.error("mla-contract: NOT armed: vLLM %s has no known hook", release)
     return Armed(settings, release, nearest.minor, points, monitor)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -16,11 +17,13 @@ from mla_contract.contract.step.facts import NO_FACTS, Facts
 from mla_contract.contract.step.views import subjects_of
 from mla_contract.errors import ContractError
 from mla_contract.plugin.facts import facts_of
+from mla_contract.plugin.operator import Operator
 from mla_contract.plugin.readers import StepReads, name_readers, without_unread
 from mla_contract.plugin.records import RecordKind, impl_classes, kind_of, protocol_for
 from mla_contract.runtime.check import check_metadata
 from mla_contract.runtime.hook import respond
 from mla_contract.runtime.settings import Mode, Settings, current_settings
+from mla_contract.runtime.tally import MOST_KINDS, counted_as
 
 logger = logging.getLogger("mla_contract")
 
@@ -71,6 +74,7 @@ class Monitor:
 
     def __init__(self, minor: str) -> None:
         self.minor = minor
+        self.operator = Operator()
         self._origins: _OfBuilders[Origin] = _OfBuilders()
         self._facts: _OfBuilders[tuple[Facts, Facts]] = _OfBuilders()
         self._seen: Counter[tuple[str, str, bool]] = Counter()
@@ -81,10 +85,11 @@ class Monitor:
 
     def remember(self, builder: Any, origin: Origin) -> None:
         """Keep where a builder comes from, for as long as the builder lives."""
+        self.operator.say_armed()
         try:
             self._origins[builder] = origin
         except TypeError:
-            logger.debug("metadata contract: %s cannot be remembered", type(builder).__name__)
+            logger.debug("mla-contract: %s cannot be remembered", type(builder).__name__)
 
     def origin_of(self, builder: Any) -> Origin:
         """Return where a builder comes from; what it says itself when it was not remembered."""
@@ -98,15 +103,38 @@ class Monitor:
 
         Sync: none in the structural level; reads device memory in the values level
         """
-        settings = current_settings()
-        if settings.mode is Mode.OFF or result is None:
+        self.look_at(lambda: (builder, batch), result, capturing=capturing)
+
+    def look_at(self, seen: Callable[[], tuple[Any, Any]], result: Any, *, capturing: bool = False) -> None:
+        """Do the same for the builder and the batch that ``seen`` returns; it reads objects of the engine, and may raise.
+
+        Raises:
+            ContractError: In the mode ``error``, with every breach.
+
+        Sync: none in the structural level; reads device memory in the values level
+        """
+        if result is None:
             return
+
+        def check() -> None:
+            settings = current_settings()
+            if settings.mode is not Mode.OFF:
+                self._look(settings, *seen(), result, capturing)
+
+        self.guarded(check)
+
+    def guarded(self, step: Callable[[], None]) -> None:
+        """Run a step of the check: its own faults must not stop an engine that works; they are logged once each.
+
+        Raises:
+            ContractError: If the step does.
+        """
         try:
-            self._look(settings, builder, batch, result, capturing)
+            step()
         except ContractError:
             raise
-        except Exception:  # a fault of the check must not stop an engine that works; it is logged with its traceback
-            logger.exception("metadata contract: the check itself failed; the build goes on unchecked")
+        except Exception as error:  # noqa: BLE001 - whatever a foreign object raises
+            self.operator.say_failed(error)
 
     def _look(self, settings: Settings, builder: Any, batch: Any, result: Any, capturing: bool) -> None:
         """Check each record of a result."""
@@ -143,24 +171,30 @@ class Monitor:
 
     def _count(self, kind: RecordKind, record: Any, broken: bool) -> None:
         """Count a record by kind and class."""
+        name = type(record).__qualname__
         with self._lock:
-            self._seen[kind.value, type(record).__qualname__, broken] += 1
+            key = counted_as(self._seen, (kind.value, name, broken), (kind.value, _OTHERS, broken))
+            self._seen[key] += 1
+        self.operator.say_checked(key[0], key[1], self.counts)
 
     def _leave(self, record: Any) -> None:
         """Remember a class that is not checked, and say so once."""
         name = type(record).__qualname__
         with self._lock:
-            is_new = name not in self._left
-            self._left.add(name)
+            is_new = name not in self._left and len(self._left) < MOST_KINDS
+            if is_new:
+                self._left.add(name)
         if is_new:
-            logger.info("metadata contract: %s", _left_alone(name))
+            logger.info("mla-contract: %s", _left_alone(name))
 
     def _note(self, record: Any, batch: Any) -> None:
         """Count what is inconsistent and harmless."""
         found = notes_of(record, batch)
         if found:
             with self._lock:
-                self._notes.update((note.name, type(record).__qualname__) for note in found)
+                for note in found:
+                    key = note.name, type(record).__qualname__
+                    self._notes[counted_as(self._notes, key, (note.name, _OTHERS))] += 1
 
     def notes(self) -> dict[tuple[str, str], int]:
         """Return how many builds deserved each note, by note and class."""
@@ -187,4 +221,7 @@ class Monitor:
         """Log the table of classes, if there is anything in it."""
         table = self.table()
         if table:
-            logger.info("metadata contract: builds checked in this process:\n%s", table)
+            logger.info("mla-contract: builds checked in this process:\n%s", table)
+
+
+_OTHERS = "(all other classes)"

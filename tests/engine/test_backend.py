@@ -68,7 +68,7 @@ def test_cuda_sparse_on_two_ranks_equals_transformers(deepseek: AskedModel) -> N
     assert run.outcome["error"] == "", run.outcome["message"]
     free = [tokens[:8] for tokens in deepseek.free[PLAIN].tokens]
     assert equal_tokens(run.outcome["tokens"], free) == sum(map(len, free))
-    armed = lines_of(run, "metadata contract armed: mode error, level values")
+    armed = lines_of(run, "mla-contract: armed: mode error, level values")
     assert len({line.split("pid=")[-1].split("]")[0] for line in armed}) >= 3
 
 

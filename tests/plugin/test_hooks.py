@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -225,6 +226,82 @@ def test_choke_point_in_warn_mode_never_raises(line: str, monkeypatch: pytest.Mo
     with validating("warn"):
         assert bench.build(hostile, make_subject(LoweredKind.DENSE).batch) is hostile
     assert tally().counts()
+
+
+class Refusal:
+    """An attribute that raises when it is asked for, and counts how often it was."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        self.asked += 1
+        raise RuntimeError("not now")
+
+
+@pytest.mark.parametrize("attribute", ["metadata_builders", "kernel_block_size"])
+@pytest.mark.parametrize("mode", ["warn", "error"])
+def test_choke_point_of_a_group_that_raises_goes_on(
+    attribute: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever a check asks of the engine's objects, it asks inside the guard: the engine gets its result."""
+    bench = Bench("new", monkeypatch, DenseBackend, MLAAttentionSpec())
+    refusal, subject = Refusal(), made(LoweredKind.DENSE, broken=False)
+
+    class Group(bench.engine.group):  # type: ignore[misc, name-defined]
+        """Raises for us; its own look-up works."""
+
+        def get_metadata_builder(self, ubatch_id: int = 0) -> Any:
+            """Return a builder that is kept elsewhere."""
+            return kept
+
+    kept = bench.engine.builder(MLAAttentionSpec(), subject.metadata)
+    setattr(Group, attribute, refusal)
+    group = Group.__new__(Group)
+    group.__dict__ |= {"backend": DenseBackend, "kv_cache_spec": MLAAttentionSpec(), "builder_cls": bench.engine.builder}
+    with validating(mode), caplog.at_level(logging.ERROR, "mla_contract"):
+        if attribute == "kernel_block_size":
+            group.create_metadata_builders(None)
+        assert group.build_metadata(subject.batch) is subject.metadata
+    assert refusal.asked
+    assert "mla-contract: the check itself failed" in caplog.text and "not now" in caplog.text
+
+
+def test_choke_point_of_a_batch_that_raises_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the older line the batch is looked for among the arguments, inside the guard as well."""
+    bench = Bench("old", monkeypatch, DenseBackend, MLAAttentionSpec())
+    refusal, subject = Refusal(), made(LoweredKind.DENSE, broken=False)
+    hostile = type("Batch", (), {"query_start_loc_cpu": refusal})()
+    with validating("error"):
+        assert bench.build(subject.metadata, hostile) is subject.metadata
+    assert refusal.asked
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_choke_point_checks_the_batch_that_the_builder_was_given(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that converts the block table does so once for a build, and the check sees what it made."""
+    conversions: list[Any] = []
+
+    def convert(self: Any, batch: Any, index: int = 0) -> Any:
+        conversions.append(batch)
+        return batch.replaced
+
+    def build(self: Any, batch: Any, ubatch_idx: int = 0) -> Any:
+        return self.get_metadata_builder(ubatch_idx).build(0, self._with_kernel_block_table(batch, ubatch_idx))
+
+    engine = new_engine()
+    engine.group._with_kernel_block_table, engine.group.build_metadata = convert, build
+    monkeypatch.setitem(LINES, "new", lambda: engine)
+    bench = Bench("new", monkeypatch, DenseBackend, MLAAttentionSpec())
+    subject = made(LoweredKind.DENSE, broken)
+    manager = type("ManagerBatch", (), {"replaced": subject.batch})()
+    with validating("error"):
+        if broken:
+            with pytest.raises(ContractError, match="num_prefills"):
+                bench.build(subject.metadata, manager)
+        else:
+            assert bench.build(subject.metadata, manager) is subject.metadata
+    assert conversions == [manager]
 
 
 def test_monitor_of_a_builder_that_cannot_be_hashed_remembers_it() -> None:
