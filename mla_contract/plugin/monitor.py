@@ -12,8 +12,10 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from mla_contract.contract.notes import notes_of
+from mla_contract.contract.schema.declaration import BackendDeclaration
 from mla_contract.contract.step.context import read
 from mla_contract.contract.step.facts import NO_FACTS, Facts
+from mla_contract.contract.step.trace import NO_TRACE, BuildTrace
 from mla_contract.contract.step.views import subjects_of
 from mla_contract.errors import ContractError
 from mla_contract.plugin.facts import facts_of
@@ -44,6 +46,9 @@ class Origin:
     config: Any = None
     packed: bool = False
 
+
+BuilderKnowledge = tuple[Facts, BackendDeclaration | None]
+"""What holds for all steps of a builder: numbers of the configuration, and what its backend declares."""
 
 T = TypeVar("T")
 
@@ -76,7 +81,8 @@ class Monitor:
         self.minor = minor
         self.operator = Operator()
         self._origins: _OfBuilders[Origin] = _OfBuilders()
-        self._facts: _OfBuilders[tuple[Facts, Facts]] = _OfBuilders()
+        self._known: _OfBuilders[tuple[BuilderKnowledge, BuilderKnowledge]] = _OfBuilders()
+        self._last: _OfBuilders[ref[Any]] = _OfBuilders()
         self._seen: Counter[tuple[str, str, bool]] = Counter()
         self._left: set[str] = set()
         self._notes: Counter[tuple[str, str]] = Counter()
@@ -144,8 +150,17 @@ class Monitor:
             if kind is None:
                 self._leave(record)
                 continue
-            facts = self._facts_of(builder, origin, capturing)
-            found = check_metadata(record, protocol_for(kind, record), batch=batch, facts=facts, level=settings.level)
+            facts, declaration = self._known_of(builder, origin, capturing)
+            found = check_metadata(
+                record,
+                protocol_for(kind, record),
+                batch=batch,
+                level=settings.level,
+                declaration=declaration,
+                facts=facts,
+                # Records of one result belong to one step, and may share what they like.
+                trace=self._trace_of(builder, record) if record is result else NO_TRACE,
+            )
             if found:
                 prefills = bool(read(record, "num_prefills", True))
                 step: StepReads = {
@@ -158,16 +173,29 @@ class Monitor:
             self._note(record, batch)
             respond(settings, found)
 
-    def _facts_of(self, builder: Any, origin: Origin, capturing: bool) -> Facts:
-        """Return the facts of a builder, read once: the same object at every step, for which one check is compiled."""
+    def _known_of(self, builder: Any, origin: Origin, capturing: bool) -> BuilderKnowledge:
+        """Return what is known of a builder, read once: the same objects at every step, so that one check is compiled."""
         try:
-            known = self._facts.get(builder)
+            known = self._known.get(builder)
             if known is None:
                 facts = facts_of(builder, origin.config, origin.spec, packed=origin.packed)
-                known = self._facts[builder] = (replace(facts, capturing=False), replace(facts, capturing=True))
+                said = getattr(builder, "declaration", None)
+                declaration = said if isinstance(said, BackendDeclaration) else None
+                known = (replace(facts, capturing=False), declaration), (replace(facts, capturing=True), declaration)
+                self._known[builder] = known
             return known[capturing]
         except TypeError:
-            return NO_FACTS
+            return NO_FACTS, None
+
+    def _trace_of(self, builder: Any, record: Any) -> BuildTrace:
+        """Return the builder's last record as alive while anybody else keeps it; this one is the last from now on."""
+        try:
+            last = self._last.get(builder)
+            alive = None if last is None else last()
+            self._last[builder] = ref(record)
+        except TypeError:  # a record or builder that nothing can refer to weakly
+            return NO_TRACE
+        return NO_TRACE if alive is None or alive is record else BuildTrace(alive=(alive,))
 
     def _count(self, kind: RecordKind, record: Any, broken: bool) -> None:
         """Count a record by kind and class."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
 from collections.abc import Callable, Iterator
@@ -321,3 +322,37 @@ def test_monitor_of_a_builder_that_cannot_be_hashed_remembers_it() -> None:
     del one
     gc.collect()
     assert not monitor._origins._values
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_choke_point_of_a_nested_record_of_the_last_build_reports_it_while_that_is_alive(
+    kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two live records share no nested record; a record that is gone shares nothing, and nothing is kept alive."""
+    bench = Bench("new", monkeypatch, DenseBackend, MLAAttentionSpec())
+    first = made(LoweredKind.DENSE, broken=False)
+    second = copy.copy(first.metadata)
+    with validating("error"):
+        bench.build(first.metadata, first.batch)
+        if kept:
+            with pytest.raises(ContractError, match="MLA246"):
+                bench.build(second, first.batch)
+        else:
+            first.metadata = bench.group.get_metadata_builder().result = None
+            gc.collect()
+            assert bench.build(second, first.batch) is second
+
+
+def test_choke_point_passes_what_the_builder_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A split that leaves a decode to the prefills breaks the declared shared split, and nothing that is not declared."""
+    declared = make_subject(LoweredKind.SPARSE).declaration
+    assert declared is not None
+    for said, codes in ((None, set()), ("shared", set()), (declared, {"MLA237"})):
+        bench = Bench("new", monkeypatch, SparseBackend, MLAAttentionSpec())
+        builder = bench.group.get_metadata_builder()
+        builder.reorder_batch_threshold, builder.declaration = 100, said
+        subject = make_subject(LoweredKind.SPARSE)
+        tally().clear()
+        with validating("warn"):
+            bench.build(subject.metadata, subject.batch)
+        assert {code for code, _ in tally().counts()} & {"MLA237"} == codes

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vllm.v1.attention.backend import AttentionMetadataBuilder
 
+from mla_contract.backends.cuda_sparse import declaration as cuda
 from mla_contract.backends.cuda_sparse.builder import CudaSparseBuilder
+from mla_contract.backends.rocm_sparse import declaration as rocm
 from mla_contract.backends.rocm_sparse.builder import RocmSparseBuilder
 from mla_contract.backends.sparse.lowering import Lowering
 from mla_contract.backends.vllm.config import sparse_config
 from mla_contract.backends.vllm.providers import given
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from mla_contract.backends.sparse.builder import SparseBuilder
     from mla_contract.backends.sparse.config import SparseConfig
     from mla_contract.backends.sparse.indexer_metadata import SparseIndexerMetadata
     from mla_contract.backends.sparse.metadata import SparseRecord
+    from mla_contract.contract.schema.declaration import BackendDeclaration
 
 
 class _Builder(AttentionMetadataBuilder):  # type: ignore[misc]
@@ -45,6 +51,12 @@ class _AttentionBuilder(_Builder):
     """A builder of the attention's record."""
 
     inner_class: ClassVar[Any]
+    declare: ClassVar[Callable[[SparseConfig], BackendDeclaration]]
+
+    @cached_property
+    def declaration(self) -> BackendDeclaration:
+        """What the backend says of itself; the debug mode reads it."""
+        return type(self).declare(self.config)
 
     def _prepare(self, device: torch.device) -> None:
         """Make our builder."""
@@ -64,12 +76,14 @@ class RocmSparseEngineBuilder(_AttentionBuilder):
     """Builds ``RocmSparseMetadata``."""
 
     inner_class = RocmSparseBuilder
+    declare = staticmethod(rocm.declaration)
 
 
 class CudaSparseEngineBuilder(_AttentionBuilder):
     """Builds ``CudaSparseMetadata``."""
 
     inner_class = CudaSparseBuilder
+    declare = staticmethod(cuda.declaration)
     shuffled = False
 
 
