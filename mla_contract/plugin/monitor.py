@@ -109,7 +109,9 @@ class Monitor:
 
         Sync: none in the structural level; reads device memory in the values level
         """
-        self.look_at(lambda: (builder, batch), result, capturing=capturing)
+        settings = current_settings()
+        if settings.mode is not Mode.OFF and result is not None:
+            self.guarded(lambda: self._look(settings, builder, batch, result, capturing))
 
     def look_at(self, seen: Callable[[], tuple[Any, Any]], result: Any, *, capturing: bool = False) -> None:
         """Do the same for the builder and the batch that ``seen`` returns; it reads objects of the engine, and may raise.
@@ -119,15 +121,8 @@ class Monitor:
 
         Sync: none in the structural level; reads device memory in the values level
         """
-        if result is None:
-            return
-
-        def check() -> None:
-            settings = current_settings()
-            if settings.mode is not Mode.OFF:
-                self._look(settings, *seen(), result, capturing)
-
-        self.guarded(check)
+        if result is not None:
+            self.guarded(lambda: self.look(*seen(), result, capturing=capturing))
 
     def guarded(self, step: Callable[[], None]) -> None:
         """Run a step of the check: its own faults must not stop an engine that works; they are logged once each.
