@@ -9,6 +9,7 @@ from threading import Lock
 from mla_contract.plugin.hooks import install_hooks
 from mla_contract.plugin.monitor import Monitor
 from mla_contract.profiles.installed import installed_release, nearest_profile
+from mla_contract.runtime.check import decided_steps
 from mla_contract.runtime.settings import Mode, Settings, settings_from_environment
 
 logger = logging.getLogger("mla_contract")
@@ -57,6 +58,20 @@ def arm() -> Armed | None:
 def checked_builds() -> list[tuple[str, str, int, int]]:
     """Return what was checked in this process so far: kind, class, builds, and how many of them were broken."""
     return [] if _armed is None else _armed.monitor.counts()
+
+
+def decided_clauses() -> dict[str, tuple[int, int]]:
+    """Return for each clause on how many of the records that could be its subject it was decided, in this process.
+
+    A record could be the subject where its check knows the configuration; a clause that the configuration rules out, or
+    that was never decided, is absent, and says nothing of the engine.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for _, decided, steps in decided_steps():
+        for code, times in decided.items():
+            before, of = found.get(code, (0, 0))
+            found[code] = before + times, of + steps
+    return dict(sorted(found.items()))
 
 
 def _arm(settings: Settings) -> Armed:

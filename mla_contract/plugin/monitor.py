@@ -169,7 +169,7 @@ class Monitor:
             respond(settings, found)
 
     def _known_of(self, builder: Any, origin: Origin, capturing: bool) -> BuilderKnowledge:
-        """Return what is known of a builder, read once: the same objects at every step, so that one check is compiled."""
+        """Return what is known of a builder, read once: one check is compiled for the same objects."""
         try:
             known = self._known.get(builder)
             if known is None:

@@ -49,7 +49,9 @@ class Tally:
             if is_new and key == own:
                 logger.warning("mla-contract: %s", violation.render())
             elif is_new:
-                logger.warning("mla-contract: more than %d kinds of violations; the others are counted as one", MOST_KINDS)
+                logger.warning(
+                    "mla-contract: more than %d kinds of violations; the others are counted as one", MOST_KINDS
+                )
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how often each (code, path) was seen."""

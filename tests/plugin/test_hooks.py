@@ -14,7 +14,9 @@ import torch
 
 from mla_contract.errors import ContractError
 from mla_contract.plugin import hooks
+from mla_contract.plugin.arming import decided_clauses
 from mla_contract.plugin.monitor import Monitor, Origin
+from mla_contract.runtime import check as runtime_check
 from mla_contract.runtime import tally, validating
 from mla_contract.testing.lowering import LoweredKind
 from tests.lab import subjects as legal
@@ -259,7 +261,11 @@ def test_choke_point_of_a_group_that_raises_goes_on(
     kept = bench.engine.builder(MLAAttentionSpec(), subject.metadata)
     setattr(Group, attribute, refusal)
     group = Group.__new__(Group)
-    group.__dict__ |= {"backend": DenseBackend, "kv_cache_spec": MLAAttentionSpec(), "builder_cls": bench.engine.builder}
+    group.__dict__ |= {
+        "backend": DenseBackend,
+        "kv_cache_spec": MLAAttentionSpec(),
+        "builder_cls": bench.engine.builder,
+    }
     with validating(mode), caplog.at_level(logging.ERROR, "mla_contract"):
         if attribute == "kernel_block_size":
             group.create_metadata_builders(None)
@@ -343,8 +349,23 @@ def test_choke_point_of_a_nested_record_of_the_last_build_reports_it_while_that_
             assert bench.build(second, first.batch) is second
 
 
+def test_decided_steps_of_checked_builds_count_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clause is decided on the builds that have what it needs, not on all; without the batch it is decided on none."""
+    monkeypatch.setattr(runtime_check, "_checks", {})
+    bench = Bench("new", monkeypatch, DenseBackend, MLAAttentionSpec())
+    subject = made(LoweredKind.DENSE, broken=False)
+    with validating("error"):
+        for batch in (subject.batch, None, subject.batch):
+            bench.build(subject.metadata, batch)
+    ((protocol, decided, steps),) = runtime_check.decided_steps()
+    assert (protocol, steps) == ("MLAMetadata", 3)
+    assert decided["MLA233"] == 2
+    assert "MLA246" not in decided and "MLA412" not in decided
+    assert decided_clauses()["MLA233"] == (2, 3)
+
+
 def test_choke_point_passes_what_the_builder_declares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A split that leaves a decode to the prefills breaks the declared shared split, and nothing that is not declared."""
+    """A split that leaves a decode to the prefills breaks a declared shared split, and nothing else."""
     declared = make_subject(LoweredKind.SPARSE).declaration
     assert declared is not None
     for said, codes in ((None, set()), ("shared", set()), (declared, {"MLA237"})):

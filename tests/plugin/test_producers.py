@@ -1,4 +1,4 @@
-"""Every need that record and batch do not show has a producer that ships, or its clauses' pages say that it has none."""
+"""Every need that record and batch do not show has a producer that ships, or its clauses' pages say that none does."""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ class Producer(StrEnum):
     """A place that ships and tells a need."""
 
     ENGINE = "the debug mode, at every build in an engine"
-    OWN_BACKENDS = "the debug mode, where the builder's own configuration tells it, as that of this package's backends does"
+    OWN_BACKENDS = (
+        "the debug mode, where the builder's own configuration tells it, as that of this package's backends does"
+    )
     CONFORMANCE = "`mla-contract check`, which brings it about"
 
 
@@ -79,5 +81,7 @@ def deciders(clause: Clause) -> str:
         return "the debug mode and `mla-contract check`, wherever record and batch have what it needs"
     alone = [f"`{name}`" for name in names if name in CALLERS_ALONE]
     if alone:
-        return f"a backend's own test, which hands {' and '.join(alone)} to `check_metadata`; nothing that ships tells it"
+        return (
+            f"a backend's own test, which hands {' and '.join(alone)} to `check_metadata`; nothing that ships tells it"
+        )
     return "; ".join(f"`{name}` is told by {', and by '.join(PRODUCERS[name])}" for name in names)
