@@ -114,7 +114,7 @@ class Monitor:
             self.guarded(lambda: self._look(settings, builder, batch, result, capturing))
 
     def look_at(self, seen: Callable[[], tuple[Any, Any]], result: Any, *, capturing: bool = False) -> None:
-        """Do the same for the builder and the batch that ``seen`` returns; it reads objects of the engine, and may raise.
+        """Do the same for the builder and the batch that ``seen`` returns; it may raise.
 
         Raises:
             ContractError: In the mode ``error``, with every breach.

@@ -350,7 +350,7 @@ def test_choke_point_of_a_nested_record_of_the_last_build_reports_it_while_that_
 
 
 def test_decided_steps_of_checked_builds_count_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clause is decided on the builds that have what it needs, not on all; without the batch it is decided on none."""
+    """A clause is decided on the builds that have what it needs, not on all; without the batch on none."""
     monkeypatch.setattr(runtime_check, "_checks", {})
     bench = Bench("new", monkeypatch, DenseBackend, MLAAttentionSpec())
     subject = made(LoweredKind.DENSE, broken=False)

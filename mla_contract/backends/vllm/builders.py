@@ -17,8 +17,6 @@ from mla_contract.backends.vllm.config import sparse_config
 from mla_contract.backends.vllm.providers import given
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
     from mla_contract.backends.sparse.builder import SparseBuilder
@@ -51,12 +49,16 @@ class _AttentionBuilder(_Builder):
     """A builder of the attention's record."""
 
     inner_class: ClassVar[Any]
-    declare: ClassVar[Callable[[SparseConfig], BackendDeclaration]]
+
+    @staticmethod
+    def declare(config: SparseConfig) -> BackendDeclaration:
+        """Return what the backend says of itself under a configuration."""
+        raise NotImplementedError
 
     @cached_property
     def declaration(self) -> BackendDeclaration:
         """What the backend says of itself; the debug mode reads it."""
-        return type(self).declare(self.config)
+        return self.declare(self.config)
 
     def _prepare(self, device: torch.device) -> None:
         """Make our builder."""
