@@ -70,7 +70,8 @@ def name_readers(
 ) -> tuple[Violation, ...]:
     """Return violations whose help names a reader of their field, and the release whose line it is.
 
-    It is one that the step certainly reaches, where there is one, and none that it cannot reach. Arguments as for ``without_unread``.
+    It is one that the step certainly reaches, where there is one, and none that it cannot reach. Arguments as for
+    ``without_unread``.
     """
     reads, release = _reads_of(minor), load_reads(minor)["release"]
     named = []

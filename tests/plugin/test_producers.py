@@ -8,12 +8,14 @@ from dataclasses import fields
 from pathlib import Path
 
 import mla_contract
-from mla_contract.backends.sparse.target import TESTED
+from mla_contract.backends.sparse.target import fresh_indexer
 from mla_contract.contract.clauses.need import Need, fact, traced
 from mla_contract.contract.clauses.producers import CALLERS_ALONE, PRODUCERS, Producer, told_name
 from mla_contract.contract.clauses.registry import all_clauses
 from mla_contract.contract.step.facts import Facts
+from mla_contract.contract.step.trace import BuildTrace
 from mla_contract.plugin.facts import OWN_FACTS
+from mla_contract.testing.sparse_targets import CUDA_SPARSE, ROCM_SPARSE
 
 HOME = Path(mla_contract.__file__).parent
 
@@ -30,16 +32,42 @@ def keywords(path: Path, called: str) -> set[str]:
     }
 
 
+def decided_codes(path: Path) -> set[str]:
+    """Return the codes that checks of the suite decide by comparing records themselves, as their verdicts name them."""
+    return {
+        str(code.value)
+        for file in sorted(path.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.keyword) and node.arg == "decided" and isinstance(node.value, ast.Tuple)
+        for code in node.value.elts
+        if isinstance(code, ast.Constant)
+    }
+
+
 def produced() -> dict[str, set[Producer]]:
     """Return what the shipped code tells, read from the code itself."""
     own = keywords(HOME / "backends" / "sparse" / "config.py", "Facts")
-    tested = {one.name for one in fields(Facts) if getattr(TESTED.facts, one.name) not in (None, one.default)}
+    targets = [made() for made in (*ROCM_SPARSE.values(), *CUDA_SPARSE.values(), fresh_indexer)]
+    tested = {
+        one.name
+        for target in targets
+        for one in fields(Facts)
+        if getattr(target.facts, one.name) not in (None, one.default)
+    }
+    suite = HOME / "testing"
+    traced_there = keywords(suite, "BuildTrace")
+    for call in ("replace", "judged"):
+        traced_there |= keywords(suite / "conformance.py", call) & {one.name for one in fields(BuildTrace)}
+    compared = {
+        told_name(need) for clause in all_clauses() if clause.id in decided_codes(suite) for need in clause.needs
+    }
     told = {
         Producer.ENGINE: {f"facts.{name}" for name in keywords(HOME / "plugin" / "facts.py", "Facts")}
         | {f"trace.{name}" for name in keywords(HOME / "plugin", "BuildTrace")},
         Producer.OWN_BACKENDS: {f"facts.{name}" for name in own.intersection(OWN_FACTS)},
         Producer.CONFORMANCE: {f"facts.{name}" for name in tested}
-        | {f"trace.{name}" for name in keywords(HOME / "testing", "BuildTrace")},
+        | {f"trace.{name}" for name in traced_there}
+        | {name for name in compared if name is not None},
     }
     found: dict[str, set[Producer]] = {}
     for producer, names in told.items():

@@ -48,7 +48,8 @@ def test_name_readers_on_one_rank_names_none_that_needs_several() -> None:
     (named,) = name_readers([lens], RecordKind.DENSE, "0.32", has_prefills=True, dcp_size=2, impl=frozenset())
     assert "where self.use_direct_call and self.impl.dcp_world_size > 1" in named.help
     chunk = Violation("MLA101", "Lean.prefill.prefill_backend.run_prefill_context_chunk", "field is missing")
-    (alone,) = name_readers([chunk], RecordKind.DENSE, "0.32", **one)
+    shared = "vllm.model_executor.layers.attention.mla_attention.MLACommonBaseImpl"
+    (alone,) = name_readers([chunk], RecordKind.DENSE, "0.32", has_prefills=True, dcp_size=1, impl=frozenset({shared}))
     assert "_compute_prefill_context" in alone.help and "dcp" not in alone.help
 
 

@@ -32,35 +32,37 @@ PRODUCERS: Mapping[str, tuple[Producer, ...]] = MappingProxyType(
         "facts.decode_threshold": (_E, _C),
         "facts.dcp_size": (_E,),
         "facts.pcp_size": (_E,),
+        "facts.compress_ratio": (_E,),
         "facts.short_extends_are_decodes": (_E, _O, _C),
         "facts.logits_budget_bytes": (_E, _O, _C),
-        "facts.gather_by_page": (_O,),
+        "facts.gather_by_page": (_O, _C),
         "facts.buffer_rows": (_O, _C),
-        "trace.alive": (_E,),
+        "facts.row_stride": (_C,),
+        "facts.wide_addresses": (_C,),
+        "facts.gather_kind": (_C,),
+        "facts.cache_dtype": (_C,),
+        "trace.alive": (_E, _C),
+        "trace.calls": (_C,),
         "trace.captured": (_C,),
+        "trace.device_reads": (_C,),
+        "trace.generation": (_C,),
+        "trace.indexer": (_C,),
+        "trace.metadata_class": (_C,),
+        "trace.planned_work": (_C,),
+        "trace.reuse": (_C,),
+        "trace.slices": (_C,),
+        "trace.workspace": (_C,),
     }
 )
 
 CALLERS_ALONE = frozenset(
     {
         "facts.dummy",
-        "facts.row_stride",
-        "facts.wide_addresses",
         "facts.topk_rank",
         "facts.topk_shape",
         "facts.topk_rows",
         "facts.pinned_sources",
-        "facts.gather_kind",
-        "facts.cache_dtype",
         "facts.schedule_clamped",
-        "trace.indexer",
-        "trace.metadata_class",
-        "trace.planned_work",
-        "trace.calls",
-        "trace.reuse",
-        "trace.generation",
-        "trace.workspace",
-        "trace.slices",
     }
 )
 """What nothing that ships tells yet: only a backend's own test that hands it to ``check_metadata``."""
@@ -84,4 +86,5 @@ def deciders(clause: Clause) -> str:
         return (
             f"a backend's own test, which hands {' and '.join(alone)} to `check_metadata`; nothing that ships tells it"
         )
-    return "; ".join(f"`{name}` is told by {', and by '.join(PRODUCERS[name])}" for name in names)
+    told = {name: PRODUCERS.get(name) or ("nothing that ships",) for name in names}
+    return "; ".join(f"`{name}` is told by {', and by '.join(told[name])}" for name in names)
