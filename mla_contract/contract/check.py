@@ -6,6 +6,7 @@ step has, which of those can be decided. A step then runs the structure's test a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,9 @@ class RecordCheck:
         self._by_trace = tuple(one for one in traced if one.level is Level.STRUCTURAL or self._reads_values)
         self._structural = _Applicable([one for one in left if one.level is Level.STRUCTURAL and one not in traced])
         self._values = _Applicable([one for one in left if one.level is Level.VALUES and one not in traced])
+        self._traced: Counter[str] = Counter()
+        self.steps = 0
+        """Steps that were checked; threads may lose a few."""
 
     def __call__(
         self, metadata: Any, batch: Any = None, *, trace: BuildTrace = NO_TRACE, path: str = ""
@@ -60,6 +64,7 @@ class RecordCheck:
 
         Sync: none in the structural level; reads device memory in the values level, and none during stream capture
         """
+        self.steps += 1
         found = self._structure(metadata, batch, path)
         step = self._step(metadata, batch, trace, path)
         self._structural.run(step, found)
@@ -68,9 +73,18 @@ class RecordCheck:
             self._values.run(step, found)
         if trace is not NO_TRACE:
             for clause in self._by_trace:
-                if values or clause.level is Level.STRUCTURAL:
+                if (values or clause.level is Level.STRUCTURAL) and clause.lacks(step) is None:
+                    self._traced[clause.id] += 1
                     found += clause.check(step)
         return tuple(dict.fromkeys(found)) if found else ()
+
+    def decided(self) -> Counter[str]:
+        """Return on how many of ``steps`` each clause was decided: all that it needs was known."""
+        found = Counter(self._traced)
+        for part in (self._structural, self._values):
+            for parts, times in list(part.steps.items()):
+                found.update(dict.fromkeys(part.ids[parts], times))
+        return found
 
     def report(self, metadata: Any, batch: Any, *, trace: BuildTrace = NO_TRACE, path: str = "") -> Judgement:
         """Return the breaches with what held and what could not be decided; arguments as for a call.
@@ -108,6 +122,8 @@ class _Applicable:
         self.parts_of = _compile_questions({need: None for one in clauses for need in one.needs})
         self.known: dict[object, Run] = {}
         """What runs the clauses that can be decided, by the parts of a step: steps of one builder differ little."""
+        self.ids: dict[object, tuple[str, ...]] = {}
+        self.steps: Counter[object] = Counter()
 
     def run(self, step: StepContext, found: list[Violation]) -> None:
         """Add every breach of the clauses that a step can decide."""
@@ -120,7 +136,9 @@ class _Applicable:
         run = self.known.get(parts)
         if run is None:
             decidable = [one for one in self.clauses if one.lacks(step) is None]
+            self.ids[parts] = tuple(one.id for one in decidable)
             run = self.known[parts] = _compile_run(decidable)
+        self.steps[parts] += 1
         run(step, found)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mla_contract.contract.clauses.clause import Clause, Level
+from mla_contract.contract.clauses.producers import deciders
 from mla_contract.contract.clauses.registry import all_clauses
 from mla_contract.contract.notes import notes_page
 from mla_contract.contract.structure.faults import FAULTS, Fault
@@ -33,6 +34,8 @@ def clause_page(clause: Clause) -> str:
 **Object.** `{clause.family}`.
 
 **Needs.** {", ".join(need.text for need in clause.needs)}.
+
+**Decided by.** {deciders(clause)}.
 
 **Level.** {clause.level.value}: reads {_READS[clause.level]}.
 

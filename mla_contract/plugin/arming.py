@@ -9,6 +9,7 @@ from threading import Lock
 from mla_contract.plugin.hooks import install_hooks
 from mla_contract.plugin.monitor import Monitor
 from mla_contract.profiles.installed import installed_release, nearest_profile
+from mla_contract.runtime.check import decided_steps
 from mla_contract.runtime.settings import Mode, Settings, settings_from_environment
 
 logger = logging.getLogger("mla_contract")
@@ -36,7 +37,7 @@ class Armed:
 
 
 def arm() -> Armed | None:
-    """Wrap the hooks, and log one line; a second call changes nothing.
+    """Wrap the hooks; a second call changes nothing. The process that makes the first builders says what is armed.
 
     Returns:
         What is armed, or None when the environment sets no mode.
@@ -59,6 +60,20 @@ def checked_builds() -> list[tuple[str, str, int, int]]:
     return [] if _armed is None else _armed.monitor.counts()
 
 
+def decided_clauses() -> dict[str, tuple[int, int]]:
+    """Return for each clause on how many of the records that could be its subject it was decided, in this process.
+
+    A record could be the subject where its check knows the configuration; a clause that the configuration rules out, or
+    that was never decided, is absent, and says nothing of the engine.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for _, decided, steps in decided_steps():
+        for code, times in decided.items():
+            before, of = found.get(code, (0, 0))
+            found[code] = before + times, of + steps
+    return dict(sorted(found.items()))
+
+
 def _arm(settings: Settings) -> Armed:
     """Do it, once."""
     adopt_engine_log()
@@ -67,17 +82,13 @@ def _arm(settings: Settings) -> Armed:
     monitor = Monitor(nearest.minor)
     points = install_hooks(monitor)
     if points:
-        logger.info(
-            "metadata contract armed: mode %s, level %s, vLLM %s, profile %s%s, at %s",
-            settings.mode.value,
-            settings.level.value,
-            release,
-            nearest.minor,
-            "" if nearest.is_exact else " (the nearest)",
-            ", ".join(points),
+        profile = nearest.minor if nearest.is_exact else f"{nearest.minor} (the nearest)"
+        monitor.operator.armed = (
+            f"armed: mode {settings.mode.value}, level {settings.level.value}, vLLM {release}, profile {profile}, "
+            f"at {', '.join(points)}"
         )
     else:
-        logger.error("metadata contract NOT armed: vLLM %s has no known hook", release)
+        logger.error("mla-contract: NOT armed: vLLM %s has no known hook", release)
     return Armed(settings, release, nearest.minor, points, monitor)
 
 

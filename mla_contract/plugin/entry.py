@@ -30,6 +30,9 @@ def register() -> None:
 
         path, cache = chosen_backend(), index_cache()
         import_module(f"{_ENGINE}.registration").register(path, cache)
+        from mla_contract.plugin.choice import announce_choice
+
+        announce_choice(os.environ[BACKEND_VARIABLE], str(path))
 
 
 def platform() -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -28,10 +29,12 @@ def facts_of(builder: Any, config: Any = None, group_spec: Any = None, *, packed
     parallel = getattr(config, "parallel_config", None)
     dcp_size = _int(parallel, "decode_context_parallel_size") or 1
     pcp_size = _int(parallel, "prefill_context_parallel_size") or 1
-    return Facts(
+    found = Facts(
         kernel_block_size=block_size,
         num_blocks=_num_blocks(config, group_spec, block_size),
         decode_threshold=_int(builder, "reorder_batch_threshold"),
+        uniform_decodes=_uniform_decodes(builder),
+        short_extends_are_decodes=_no(builder, "use_pcp"),
         dcp_size=dcp_size,
         dcp_rank=_rank("get_dcp_group") if dcp_size > 1 else 0,
         dcp_interleave=_int(parallel, "cp_kv_cache_interleave_size") or 1,
@@ -45,9 +48,71 @@ def facts_of(builder: Any, config: Any = None, group_spec: Any = None, *, packed
         ),
         context_rows=_int(builder, "chunked_prefill_workspace_size"),
         compress_ratio=compress_ratio,
+        indexer_rows=_int(builder, "max_prefill_buffer_size"),
+        logits_budget_bytes=_logits_budget(builder),
         topk_tokens=_int(getattr(getattr(config, "model_config", None), "hf_text_config", None), "index_topk"),
         padding_may_prefill=_padding_may_prefill(),
     )
+    return _with_own(found, builder)
+
+
+OWN_FACTS = (
+    "uniform_decodes",
+    "short_extends_are_decodes",
+    "max_num_seqs",
+    "max_capture_size",
+    "buffer_rows",
+    "context_rows",
+    "gather_by_page",
+    "indexer_rows",
+    "logits_budget_bytes",
+)
+"""What a builder whose configuration has ``facts`` may say beyond what vLLM's attributes tell."""
+
+
+def _with_own(found: Facts, builder: Any) -> Facts:
+    """Return facts with what the builder's own configuration knows, where nothing else does."""
+    own = getattr(getattr(builder, "config", None), "facts", None)
+    if not isinstance(own, Facts):
+        return found
+    return replace(found, **{name: getattr(own, name) for name in OWN_FACTS if getattr(found, name) is None})
+
+
+def _uniform_decodes(builder: Any) -> bool | None:
+    """Return whether decodes must have one length, by what vLLM's builders hand to the shared split.
+
+    Source: vLLM 0.32.0 model_executor/layers/attention/mla_attention.py and sparse_mla_attention.py,
+        v1/attention/backends/mla/indexer.py.
+    """
+    support = getattr(getattr(builder, "query_len_support", None), "name", None)
+    if isinstance(support, str):
+        return support != "VARLEN"
+    uniform = getattr(builder, "require_uniform_decodes", None)
+    if isinstance(uniform, bool):
+        return uniform
+    each_length = getattr(builder, "use_flattening", None), getattr(builder, "supports_varlen", None)
+    return not any(each_length) if all(isinstance(one, bool) for one in each_length) else None
+
+
+def _no(owner: Any, name: str) -> bool | None:
+    """Return the contrary of a flag, or None where there is none."""
+    value = getattr(owner, name, None)
+    return not value if isinstance(value, bool) else None
+
+
+def _logits_budget(builder: Any) -> int | None:
+    """Return the bytes that a logits matrix of an indexer's builder may take, or None for other builders.
+
+    Source: vLLM 0.32.0 v1/attention/backends/mla/indexer.py.
+    """
+    if _int(builder, "max_prefill_buffer_size") is None:
+        return None
+    try:
+        from vllm import envs
+
+        return int(envs.VLLM_SPARSE_INDEXER_MAX_LOGITS_MB) << 20
+    except (ImportError, AttributeError):
+        return None
 
 
 @cache

@@ -21,6 +21,8 @@ _GROUP_HOMES = ("vllm.v1.worker.utils",)
 _BUILDER_HOMES = ("vllm.v1.attention.backend", "vllm.v1.attention.backends.utils")
 
 _inside: ContextVar[bool] = ContextVar("mla_contract_inside_build", default=False)
+_given: ContextVar[Any] = ContextVar("mla_contract_given", default=None)
+"""The batch of the group's build that is running, and then what the group made of it for the builder."""
 
 
 def group_class() -> Any:
@@ -43,6 +45,8 @@ def install_hooks(monitor: Monitor) -> tuple[str, ...]:
         _replace(group, name, partial(_checked_group, monitor, _CAPTURE in name))
         wrapped.append(f"AttentionGroup.{name}")
     if names:
+        if hasattr(group, "_with_kernel_block_table"):
+            _replace(group, "_with_kernel_block_table", _keeping)
         return tuple(wrapped)
     base = builder_class()
     if base is None:
@@ -65,17 +69,38 @@ def _checked_group(monitor: Monitor, capturing: bool, build: Callable[..., Any])
 
     @wraps(build)
     def checked(self: Any, common_attn_metadata: Any, *args: Any, **kwargs: Any) -> Any:
-        result = build(self, common_attn_metadata, *args, **kwargs)
-        if result is not None:
+        token = _given.set([common_attn_metadata])
+        try:
+            result = build(self, common_attn_metadata, *args, **kwargs)
+            given = _given.get()
+        finally:
+            _given.reset(token)
+
+        def seen() -> tuple[Any, Any]:
             index = kwargs.get("ubatch_idx", args[0] if args else 0) if "drafting" not in build.__name__ else 0
-            builder = self.get_metadata_builder(index)
-            batch = common_attn_metadata
-            if getattr(self, "kernel_block_size", None) is not None:
-                batch = self._with_kernel_block_table(batch, index)
-            monitor.look(builder, batch, result, capturing=capturing)
+            return self.metadata_builders[index], given[-1]
+
+        monitor.look_at(seen, result, capturing=capturing)
         return result
 
     return checked
+
+
+def _keeping(convert: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a group's method that makes the batch which the builder gets, and keeps it for the check of this build.
+
+    It writes a persistent buffer, so that it must not be called again to learn what it returned.
+    """
+
+    @wraps(convert)
+    def converting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = convert(self, *args, **kwargs)
+        given = _given.get()
+        if given is not None:
+            given.append(made)
+        return made
+
+    return converting
 
 
 def _checked_builder(monitor: Monitor, capturing: bool, build: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,8 +115,12 @@ def _checked_builder(monitor: Monitor, capturing: bool, build: Callable[..., Any
             result = build(self, *args, **kwargs)
         finally:
             _inside.reset(token)
-        batch = next((value for value in (*args, *kwargs.values()) if hasattr(value, "query_start_loc_cpu")), None)
-        monitor.look(self, batch, result, capturing=capturing)
+
+        def seen() -> tuple[Any, Any]:
+            values = (*args, *kwargs.values())
+            return self, next((value for value in values if hasattr(value, "query_start_loc_cpu")), None)
+
+        monitor.look_at(seen, result, capturing=capturing)
         return result
 
     return checked
@@ -103,13 +132,17 @@ def _remembering(monitor: Monitor, create: Callable[..., Any]) -> Callable[..., 
     @wraps(create)
     def creating(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
         made = create(self, vllm_config, *args, **kwargs)
-        packed = getattr(self, "kernel_block_size", None) is not None
-        origin = Origin(self.backend, self.kv_cache_spec, vllm_config, packed)
-        for builder in self.metadata_builders:
-            monitor.remember(builder, origin)
-            if not hasattr(type(self), GROUP_METHODS[0]):
-                for cls in type(builder).__mro__[:-1]:
-                    wrap_builder(cls, monitor)
+
+        def remember() -> None:
+            packed = getattr(self, "kernel_block_size", None) is not None
+            origin = Origin(self.backend, self.kv_cache_spec, vllm_config, packed)
+            for builder in self.metadata_builders:
+                monitor.remember(builder, origin)
+                if not hasattr(type(self), GROUP_METHODS[0]):
+                    for cls in type(builder).__mro__[:-1]:
+                        wrap_builder(cls, monitor)
+
+        monitor.guarded(remember)
         return made
 
     return creating

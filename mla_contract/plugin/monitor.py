@@ -5,22 +5,27 @@ from __future__ import annotations
 import atexit
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from mla_contract.contract.notes import notes_of
+from mla_contract.contract.schema.declaration import BackendDeclaration
 from mla_contract.contract.step.context import read
 from mla_contract.contract.step.facts import NO_FACTS, Facts
+from mla_contract.contract.step.trace import NO_TRACE, BuildTrace
 from mla_contract.contract.step.views import subjects_of
 from mla_contract.errors import ContractError
 from mla_contract.plugin.facts import facts_of
+from mla_contract.plugin.operator import Operator
 from mla_contract.plugin.readers import StepReads, name_readers, without_unread
 from mla_contract.plugin.records import RecordKind, impl_classes, kind_of, protocol_for
 from mla_contract.runtime.check import check_metadata
 from mla_contract.runtime.hook import respond
 from mla_contract.runtime.settings import Mode, Settings, current_settings
+from mla_contract.runtime.tally import MOST_KINDS, counted_as
 
 logger = logging.getLogger("mla_contract")
 
@@ -41,6 +46,9 @@ class Origin:
     config: Any = None
     packed: bool = False
 
+
+BuilderKnowledge = tuple[Facts, BackendDeclaration | None]
+"""What holds for all steps of a builder: numbers of the configuration, and what its backend declares."""
 
 T = TypeVar("T")
 
@@ -71,8 +79,10 @@ class Monitor:
 
     def __init__(self, minor: str) -> None:
         self.minor = minor
+        self.operator = Operator()
         self._origins: _OfBuilders[Origin] = _OfBuilders()
-        self._facts: _OfBuilders[tuple[Facts, Facts]] = _OfBuilders()
+        self._known: _OfBuilders[tuple[BuilderKnowledge, BuilderKnowledge]] = _OfBuilders()
+        self._last: _OfBuilders[ref[Any]] = _OfBuilders()
         self._seen: Counter[tuple[str, str, bool]] = Counter()
         self._left: set[str] = set()
         self._notes: Counter[tuple[str, str]] = Counter()
@@ -81,10 +91,11 @@ class Monitor:
 
     def remember(self, builder: Any, origin: Origin) -> None:
         """Keep where a builder comes from, for as long as the builder lives."""
+        self.operator.say_armed()
         try:
             self._origins[builder] = origin
         except TypeError:
-            logger.debug("metadata contract: %s cannot be remembered", type(builder).__name__)
+            logger.debug("mla-contract: %s cannot be remembered", type(builder).__name__)
 
     def origin_of(self, builder: Any) -> Origin:
         """Return where a builder comes from; what it says itself when it was not remembered."""
@@ -99,14 +110,32 @@ class Monitor:
         Sync: none in the structural level; reads device memory in the values level
         """
         settings = current_settings()
-        if settings.mode is Mode.OFF or result is None:
-            return
+        if settings.mode is not Mode.OFF and result is not None:
+            self.guarded(lambda: self._look(settings, builder, batch, result, capturing))
+
+    def look_at(self, seen: Callable[[], tuple[Any, Any]], result: Any, *, capturing: bool = False) -> None:
+        """Do the same for the builder and the batch that ``seen`` returns; it may raise.
+
+        Raises:
+            ContractError: In the mode ``error``, with every breach.
+
+        Sync: none in the structural level; reads device memory in the values level
+        """
+        if result is not None:
+            self.guarded(lambda: self.look(*seen(), result, capturing=capturing))
+
+    def guarded(self, step: Callable[[], None]) -> None:
+        """Run a step of the check: its own faults must not stop an engine that works; they are logged once each.
+
+        Raises:
+            ContractError: If the step does.
+        """
         try:
-            self._look(settings, builder, batch, result, capturing)
+            step()
         except ContractError:
             raise
-        except Exception:  # a fault of the check must not stop an engine that works; it is logged with its traceback
-            logger.exception("metadata contract: the check itself failed; the build goes on unchecked")
+        except Exception as error:  # noqa: BLE001 - whatever a foreign object raises
+            self.operator.say_failed(error)
 
     def _look(self, settings: Settings, builder: Any, batch: Any, result: Any, capturing: bool) -> None:
         """Check each record of a result."""
@@ -116,8 +145,17 @@ class Monitor:
             if kind is None:
                 self._leave(record)
                 continue
-            facts = self._facts_of(builder, origin, capturing)
-            found = check_metadata(record, protocol_for(kind, record), batch=batch, facts=facts, level=settings.level)
+            facts, declaration = self._known_of(builder, origin, capturing)
+            found = check_metadata(
+                record,
+                protocol_for(kind, record),
+                batch=batch,
+                level=settings.level,
+                declaration=declaration,
+                facts=facts,
+                # Records of one result belong to one step, and may share what they like.
+                trace=self._trace_of(builder, record) if record is result else NO_TRACE,
+            )
             if found:
                 prefills = bool(read(record, "num_prefills", True))
                 step: StepReads = {
@@ -130,37 +168,56 @@ class Monitor:
             self._note(record, batch)
             respond(settings, found)
 
-    def _facts_of(self, builder: Any, origin: Origin, capturing: bool) -> Facts:
-        """Return the facts of a builder, read once: the same object at every step, for which one check is compiled."""
+    def _known_of(self, builder: Any, origin: Origin, capturing: bool) -> BuilderKnowledge:
+        """Return what is known of a builder, read once: one check is compiled for the same objects."""
         try:
-            known = self._facts.get(builder)
+            known = self._known.get(builder)
             if known is None:
                 facts = facts_of(builder, origin.config, origin.spec, packed=origin.packed)
-                known = self._facts[builder] = (replace(facts, capturing=False), replace(facts, capturing=True))
+                said = getattr(builder, "declaration", None)
+                declaration = said if isinstance(said, BackendDeclaration) else None
+                known = (replace(facts, capturing=False), declaration), (replace(facts, capturing=True), declaration)
+                self._known[builder] = known
             return known[capturing]
         except TypeError:
-            return NO_FACTS
+            return NO_FACTS, None
+
+    def _trace_of(self, builder: Any, record: Any) -> BuildTrace:
+        """Return the builder's last record as alive while anybody else keeps it; this one is the last from now on."""
+        try:
+            last = self._last.get(builder)
+            alive = None if last is None else last()
+            self._last[builder] = ref(record)
+        except TypeError:  # a record or builder that nothing can refer to weakly
+            return NO_TRACE
+        return NO_TRACE if alive is None or alive is record else BuildTrace(alive=(alive,))
 
     def _count(self, kind: RecordKind, record: Any, broken: bool) -> None:
         """Count a record by kind and class."""
+        name = type(record).__qualname__
         with self._lock:
-            self._seen[kind.value, type(record).__qualname__, broken] += 1
+            key = counted_as(self._seen, (kind.value, name, broken), (kind.value, _OTHERS, broken))
+            self._seen[key] += 1
+        self.operator.say_checked(key[0], key[1], self.counts)
 
     def _leave(self, record: Any) -> None:
         """Remember a class that is not checked, and say so once."""
         name = type(record).__qualname__
         with self._lock:
-            is_new = name not in self._left
-            self._left.add(name)
+            is_new = name not in self._left and len(self._left) < MOST_KINDS
+            if is_new:
+                self._left.add(name)
         if is_new:
-            logger.info("metadata contract: %s", _left_alone(name))
+            logger.info("mla-contract: %s", _left_alone(name))
 
     def _note(self, record: Any, batch: Any) -> None:
         """Count what is inconsistent and harmless."""
         found = notes_of(record, batch)
         if found:
             with self._lock:
-                self._notes.update((note.name, type(record).__qualname__) for note in found)
+                for note in found:
+                    key = note.name, type(record).__qualname__
+                    self._notes[counted_as(self._notes, key, (note.name, _OTHERS))] += 1
 
     def notes(self) -> dict[tuple[str, str], int]:
         """Return how many builds deserved each note, by note and class."""
@@ -187,4 +244,7 @@ class Monitor:
         """Log the table of classes, if there is anything in it."""
         table = self.table()
         if table:
-            logger.info("metadata contract: builds checked in this process:\n%s", table)
+            logger.info("mla-contract: builds checked in this process:\n%s", table)
+
+
+_OTHERS = "(all other classes)"

@@ -70,13 +70,16 @@ def name_readers(
 ) -> tuple[Violation, ...]:
     """Return violations whose help names a reader of their field, and the release whose line it is.
 
-    It is one that the step certainly reaches, where there is one. Arguments as for ``without_unread``.
+    It is one that the step certainly reaches, where there is one, and none that it cannot reach. Arguments as for
+    ``without_unread``.
     """
     reads, release = _reads_of(minor), load_reads(minor)["release"]
     named = []
     for violation in violations:
         every = reads.get((kind.value, field_of(violation)), ())
         places = [one for one in every if one["impl"] is None or one["impl"] in step["impl"]]
+        if step["dcp_size"] <= 1:
+            places = [one for one in places if not _needs_dcp(one["condition"] or "")]
         if not places:
             named.append(violation)
             continue
@@ -109,6 +112,11 @@ def without_unread(
         for one in violations
         if one.code != missing or any(_is_certain(read, **step) for read in reads.get((kind.value, field_of(one)), ()))
     )
+
+
+def _needs_dcp(condition: str) -> bool:
+    """Return whether a condition is never met on one rank: one of its parts asks for several."""
+    return " or " not in condition and any(_ONLY_DCP.fullmatch(part) for part in condition.split(" and "))
 
 
 def _is_certain(read: Mapping[str, Any], *, has_prefills: bool, dcp_size: int, impl: frozenset[str]) -> bool:

@@ -152,6 +152,14 @@ def _compiled(protocol: type, facts: Facts, declaration: BackendDeclaration | No
     return found
 
 
+def decided_steps() -> list[tuple[str, Mapping[str, int], int]]:
+    """Return for each check in use its Protocol, on how many steps each clause was decided, and how many there were.
+
+    A clause that is not named was decided on none: it must not be counted as held.
+    """
+    return [(check.protocol.__name__, check.decided(), check.steps) for check in list(_checks.values()) if check.steps]
+
+
 _checks: dict[tuple[type, int, int, bool], RecordCheck] = {}
 _MOST_CHECKS = 256
 """More than an engine has builders; who makes new facts at every call pays for compiling, and memory stays bounded."""

@@ -57,7 +57,7 @@ def _arm(change: int) -> None:
 
 
 def arm_from_environment() -> None:
-    """Arm ``narrow`` if the environment sets a mode, and say so once.
+    """Arm ``narrow`` if the environment sets a mode.
 
     Raises:
         InvalidContract: If a variable holds an unknown word.
@@ -65,7 +65,7 @@ def arm_from_environment() -> None:
     settings = settings_from_environment()
     if settings.mode is not Mode.OFF and not _armed:
         _arm(1)
-        logger.info("metadata contract: mode %s, level %s", settings.mode.value, settings.level.value)
+        logger.debug("mla-contract: mode %s, level %s", settings.mode.value, settings.level.value)
 
 
 @contextmanager

@@ -49,13 +49,13 @@ def current_settings() -> Settings:
 
 
 def settings_from_environment() -> Settings:
-    """Return the settings that the environment gives; words are lower case.
+    """Return the settings that the environment gives; words are lower case, and without a mode no other word counts.
 
     Raises:
-        InvalidContract: If a variable holds an unknown word.
+        InvalidContract: If a mode is set, and a variable holds an unknown word.
     """
     mode, level = os.environ.get(MODE_VARIABLE, ""), os.environ.get(LEVEL_VARIABLE, "")
-    if not mode and not level:
+    if not mode:
         return Settings()
     return make_settings(mode, level or Level.STRUCTURAL.value)
 

@@ -17,7 +17,7 @@ def test_engine_of_vllms_dense_backend_has_no_violation(dense_model: Path, level
     """Chunked and mixed steps of the in-tree CPU backend pass in ``error``, and the tokens are those without us."""
     run = run_engine(dense_model, "error", level)
     assert run.outcome["error"] == "", run.outcome["message"]
-    (armed,) = lines_of(run, "metadata contract armed")
+    (armed,) = lines_of(run, "mla-contract: armed")
     assert f"mode error, level {level}, vLLM 0.32" in armed
     assert "profile 0.32" in armed
     assert "AttentionGroup.build_metadata" in armed
@@ -38,7 +38,7 @@ def test_engine_without_mode_says_nothing(dense_model: Path) -> None:
     """With the variable unset the installed plugin leaves no trace in the log."""
     run = run_engine(dense_model)
     assert run.outcome["error"] == ""
-    assert lines_of(run, "metadata contract") == []
+    assert lines_of(run, "mla-contract:") == []
 
 
 def test_engine_in_error_mode_stops_the_step_of_the_fault(dense_model: Path, site: Callable[[str], Path]) -> None:
@@ -56,7 +56,7 @@ def test_engine_in_warn_mode_logs_once_and_finishes(dense_model: Path, site: Cal
     assert run.outcome["error"] == "", run.outcome["message"]
     first = [line for line in lines_of(run, "MLACommonMetadata.num_reqs:") if "WARNING" in line]
     assert len(first) == len({line.split("]")[1] for line in first})
-    assert lines_of(run, "violations of the metadata contract in this process")
+    assert lines_of(run, "mla-contract: violations in this process")
     steps = run.outcome["steps"][0]
     assert any(line.split()[0] == str(steps - 4) for line in lines_of(run, "  MLACommonMetadata.num_reqs"))
     assert run.outcome["tokens"] == run_engine(dense_model).outcome["tokens"]

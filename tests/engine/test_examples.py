@@ -103,7 +103,7 @@ def test_stale_rows_in_warn_mode_are_named(dense_model: Path, site: Callable[[st
     assert run.outcome["error"] == ""
     (first,) = [line for line in lines_of(run, "MLA333 MLACommonMetadata.decode.seq_lens:") if "WARNING" in line]
     assert "not the row's cache length" in first
-    assert lines_of(run, "violations of the metadata contract in this process")
+    assert lines_of(run, "mla-contract: violations in this process")
 
 
 def test_stale_rows_in_error_mode_stop_the_step(dense_model: Path, site: Callable[[str], Path]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +14,9 @@ import torch
 
 from mla_contract.errors import ContractError
 from mla_contract.plugin import hooks
+from mla_contract.plugin.arming import decided_clauses
 from mla_contract.plugin.monitor import Monitor, Origin
+from mla_contract.runtime import check as runtime_check
 from mla_contract.runtime import tally, validating
 from mla_contract.testing.lowering import LoweredKind
 from tests.lab import subjects as legal
@@ -150,7 +154,9 @@ def test_choke_point_says_once_who_is_left_alone_and_never_of_who_is_checked(
         with validating("error"):
             for _ in range(2):
                 bench.build(subject.metadata, subject.batch)
-        assert [record.message.count("left alone: PlainDense") for record in caplog.records] == [1] * said
+        assert [text for text in caplog.messages if "left alone" in text] == [
+            "mla-contract: left alone: PlainDense, because no reader of this contract reads it"
+        ] * said
         assert ("left alone" in bench.monitor.table()) == bool(said)
 
 
@@ -227,6 +233,86 @@ def test_choke_point_in_warn_mode_never_raises(line: str, monkeypatch: pytest.Mo
     assert tally().counts()
 
 
+class Refusal:
+    """An attribute that raises when it is asked for, and counts how often it was."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        self.asked += 1
+        raise RuntimeError("not now")
+
+
+@pytest.mark.parametrize("attribute", ["metadata_builders", "kernel_block_size"])
+@pytest.mark.parametrize("mode", ["warn", "error"])
+def test_choke_point_of_a_group_that_raises_goes_on(
+    attribute: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever a check asks of the engine's objects, it asks inside the guard: the engine gets its result."""
+    bench = Bench("new", monkeypatch, DenseBackend, MLAAttentionSpec())
+    refusal, subject = Refusal(), made(LoweredKind.DENSE, broken=False)
+
+    class Group(bench.engine.group):  # type: ignore[misc, name-defined]
+        """Raises for us; its own look-up works."""
+
+        def get_metadata_builder(self, ubatch_id: int = 0) -> Any:
+            """Return a builder that is kept elsewhere."""
+            return kept
+
+    kept = bench.engine.builder(MLAAttentionSpec(), subject.metadata)
+    setattr(Group, attribute, refusal)
+    group = Group.__new__(Group)
+    group.__dict__ |= {
+        "backend": DenseBackend,
+        "kv_cache_spec": MLAAttentionSpec(),
+        "builder_cls": bench.engine.builder,
+    }
+    with validating(mode), caplog.at_level(logging.ERROR, "mla_contract"):
+        if attribute == "kernel_block_size":
+            group.create_metadata_builders(None)
+        assert group.build_metadata(subject.batch) is subject.metadata
+    assert refusal.asked
+    assert "mla-contract: the check itself failed" in caplog.text and "not now" in caplog.text
+
+
+def test_choke_point_of_a_batch_that_raises_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the older line the batch is looked for among the arguments, inside the guard as well."""
+    bench = Bench("old", monkeypatch, DenseBackend, MLAAttentionSpec())
+    refusal, subject = Refusal(), made(LoweredKind.DENSE, broken=False)
+    hostile = type("Batch", (), {"query_start_loc_cpu": refusal})()
+    with validating("error"):
+        assert bench.build(subject.metadata, hostile) is subject.metadata
+    assert refusal.asked
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_choke_point_checks_the_batch_that_the_builder_was_given(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that converts the block table does so once for a build, and the check sees what it made."""
+    conversions: list[Any] = []
+
+    def convert(self: Any, batch: Any, index: int = 0) -> Any:
+        conversions.append(batch)
+        return batch.replaced
+
+    def build(self: Any, batch: Any, ubatch_idx: int = 0) -> Any:
+        return self.get_metadata_builder(ubatch_idx).build(0, self._with_kernel_block_table(batch, ubatch_idx))
+
+    engine = new_engine()
+    engine.group._with_kernel_block_table, engine.group.build_metadata = convert, build
+    monkeypatch.setitem(LINES, "new", lambda: engine)
+    bench = Bench("new", monkeypatch, DenseBackend, MLAAttentionSpec())
+    subject = made(LoweredKind.DENSE, broken)
+    manager = type("ManagerBatch", (), {"replaced": subject.batch})()
+    with validating("error"):
+        if broken:
+            with pytest.raises(ContractError, match="num_prefills"):
+                bench.build(subject.metadata, manager)
+        else:
+            assert bench.build(subject.metadata, manager) is subject.metadata
+    assert conversions == [manager]
+
+
 def test_monitor_of_a_builder_that_cannot_be_hashed_remembers_it() -> None:
     """VLLM has builders that are dataclasses; they are told apart by identity, and forgotten when they are gone."""
 
@@ -244,3 +330,52 @@ def test_monitor_of_a_builder_that_cannot_be_hashed_remembers_it() -> None:
     del one
     gc.collect()
     assert not monitor._origins._values
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_choke_point_of_a_nested_record_of_the_last_build_reports_it_while_that_is_alive(
+    kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two live records share no nested record; a record that is gone shares nothing, and nothing is kept alive."""
+    bench = Bench("new", monkeypatch, DenseBackend, MLAAttentionSpec())
+    first = made(LoweredKind.DENSE, broken=False)
+    second = copy.copy(first.metadata)
+    with validating("error"):
+        bench.build(first.metadata, first.batch)
+        if kept:
+            with pytest.raises(ContractError, match="MLA246"):
+                bench.build(second, first.batch)
+        else:
+            first.metadata = bench.group.get_metadata_builder().result = None
+            gc.collect()
+            assert bench.build(second, first.batch) is second
+
+
+def test_decided_steps_of_checked_builds_count_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clause is decided on the builds that have what it needs, not on all; without the batch on none."""
+    monkeypatch.setattr(runtime_check, "_checks", {})
+    bench = Bench("new", monkeypatch, DenseBackend, MLAAttentionSpec())
+    subject = made(LoweredKind.DENSE, broken=False)
+    with validating("error"):
+        for batch in (subject.batch, None, subject.batch):
+            bench.build(subject.metadata, batch)
+    ((protocol, decided, steps),) = runtime_check.decided_steps()
+    assert (protocol, steps) == ("MLAMetadata", 3)
+    assert decided["MLA233"] == 2
+    assert "MLA246" not in decided and "MLA412" not in decided
+    assert decided_clauses()["MLA233"] == (2, 3)
+
+
+def test_choke_point_passes_what_the_builder_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A split that leaves a decode to the prefills breaks a declared shared split, and nothing else."""
+    declared = make_subject(LoweredKind.SPARSE).declaration
+    assert declared is not None
+    for said, codes in ((None, set()), ("shared", set()), (declared, {"MLA237"})):
+        bench = Bench("new", monkeypatch, SparseBackend, MLAAttentionSpec())
+        builder = bench.group.get_metadata_builder()
+        builder.reorder_batch_threshold, builder.declaration = 100, said
+        subject = make_subject(LoweredKind.SPARSE)
+        tally().clear()
+        with validating("warn"):
+            bench.build(subject.metadata, subject.batch)
+        assert {code for code, _ in tally().counts()} & {"MLA237"} == codes

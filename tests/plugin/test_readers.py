@@ -40,6 +40,19 @@ def test_name_readers_of_read_field_names_function_file_and_line() -> None:
     assert name_readers([other], RecordKind.DENSE, "0.32", has_prefills=True, dcp_size=1, impl=frozenset()) == (other,)
 
 
+def test_name_readers_on_one_rank_names_none_that_needs_several() -> None:
+    """What only context parallelism reads has no reader on one rank; with two it has, and another reader is taken."""
+    lens = Violation("MLA333", "Lean.decode.seq_lens", "not the row's cache length", help="write every row")
+    one: StepReads = {"has_prefills": True, "dcp_size": 1, "impl": frozenset()}
+    assert name_readers([lens], RecordKind.DENSE, "0.32", **one) == (lens,)
+    (named,) = name_readers([lens], RecordKind.DENSE, "0.32", has_prefills=True, dcp_size=2, impl=frozenset())
+    assert "where self.use_direct_call and self.impl.dcp_world_size > 1" in named.help
+    chunk = Violation("MLA101", "Lean.prefill.prefill_backend.run_prefill_context_chunk", "field is missing")
+    shared = "vllm.model_executor.layers.attention.mla_attention.MLACommonBaseImpl"
+    (alone,) = name_readers([chunk], RecordKind.DENSE, "0.32", has_prefills=True, dcp_size=1, impl=frozenset({shared}))
+    assert "_compute_prefill_context" in alone.help and "dcp" not in alone.help
+
+
 def test_without_unread_of_old_release_drops_what_came_later() -> None:
     """A sparse class of 0.24 does not owe the counts that later releases read; one of 0.32 does."""
     assert ("sparse", "num_decode_tokens") not in readers_of("0.24")

@@ -19,6 +19,7 @@ from mla_contract.contract.clauses.clause import Level
 from mla_contract.contract.step.facts import Facts
 from mla_contract.contract.step.host import capturing
 from mla_contract.contract.step.views import context_view, subjects_of
+from mla_contract.contract.violation import Violation
 from mla_contract.errors import ContractError
 from mla_contract.runtime import (
     Tally,
@@ -29,6 +30,7 @@ from mla_contract.runtime import (
     validated,
     validating,
 )
+from mla_contract.runtime.tally import MOST_KINDS
 from mla_contract.testing.records import PlainIndexerPrefill, PlainSparse
 from tests.contract.clauses import records
 from tests.contract.clauses.cases import DECODES, PLAIN, subject
@@ -273,6 +275,17 @@ def test_tally_of_nothing_is_silent(caplog: pytest.LogCaptureFixture) -> None:
     """Without violations there is no table."""
     Tally().log_table()
     assert Tally().table() == "" and not caplog.records
+
+
+def test_tally_of_names_that_never_repeat_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """Classes made at every step and layer names with brackets are counted together at some point, and none is lost."""
+    counted = Tally()
+    for number in range(MOST_KINDS + 500):
+        counted.add([Violation("MLA101", f"Record{number}[a].b]", "field is missing")])
+    assert len(counted.counts()) == MOST_KINDS + 1
+    assert sum(counted.counts().values()) == MOST_KINDS + 500
+    assert len(caplog.records) == MOST_KINDS + 1
+    counted.clear()
 
 
 def test_validated_finds_the_batch_and_the_facts_of_the_builder() -> None:

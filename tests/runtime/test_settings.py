@@ -35,9 +35,16 @@ def test_current_settings_of_unknown_word_list_the_known(
     monkeypatch: pytest.MonkeyPatch, variable: str, known: str
 ) -> None:
     """A typing error in a variable is an error that lists what is accepted."""
+    monkeypatch.setenv("MLA_CONTRACT_VALIDATE", "warn")
     monkeypatch.setenv(variable, "erorr")
     with pytest.raises(InvalidContract, match=known):
         current_settings()
+
+
+def test_current_settings_of_unknown_level_without_mode_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nothing is checked, a misspelt level must not stop what does not ask for checks."""
+    monkeypatch.setenv("MLA_CONTRACT_LEVEL", "valeus")
+    assert current_settings() == Settings()
 
 
 def test_current_settings_read_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vllm.v1.attention.backend import AttentionMetadataBuilder
 
+from mla_contract.backends.cuda_sparse import declaration as cuda
 from mla_contract.backends.cuda_sparse.builder import CudaSparseBuilder
+from mla_contract.backends.rocm_sparse import declaration as rocm
 from mla_contract.backends.rocm_sparse.builder import RocmSparseBuilder
 from mla_contract.backends.sparse.lowering import Lowering
 from mla_contract.backends.vllm.config import sparse_config
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from mla_contract.backends.sparse.config import SparseConfig
     from mla_contract.backends.sparse.indexer_metadata import SparseIndexerMetadata
     from mla_contract.backends.sparse.metadata import SparseRecord
+    from mla_contract.contract.schema.declaration import BackendDeclaration
 
 
 class _Builder(AttentionMetadataBuilder):  # type: ignore[misc]
@@ -46,6 +50,16 @@ class _AttentionBuilder(_Builder):
 
     inner_class: ClassVar[Any]
 
+    @staticmethod
+    def declare(config: SparseConfig) -> BackendDeclaration:
+        """Return what the backend says of itself under a configuration."""
+        raise NotImplementedError
+
+    @cached_property
+    def declaration(self) -> BackendDeclaration:
+        """What the backend says of itself; the debug mode reads it."""
+        return self.declare(self.config)
+
     def _prepare(self, device: torch.device) -> None:
         """Make our builder."""
         self._inner: SparseBuilder[SparseRecord] = self._make(self.config, device)
@@ -64,12 +78,14 @@ class RocmSparseEngineBuilder(_AttentionBuilder):
     """Builds ``RocmSparseMetadata``."""
 
     inner_class = RocmSparseBuilder
+    declare = staticmethod(rocm.declaration)
 
 
 class CudaSparseEngineBuilder(_AttentionBuilder):
     """Builds ``CudaSparseMetadata``."""
 
     inner_class = CudaSparseBuilder
+    declare = staticmethod(cuda.declaration)
     shuffled = False
 
 
