@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.runners.interpreter import missing
+from tests.runners.processes import run_module
 
-ROOT = Path(__file__).parents[2]
 COUNT = 4_000
 
 
 def _compared(*arguments: str) -> dict[str, Any]:
     """Return what the comparison found, in a process of its own."""
-    reason = missing()
-    if reason is not None:
-        pytest.skip(reason)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.runners.equality", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1500,
-        check=False,
-    )
+    done = run_module("tests.runners.equality", *arguments, timeout_s=1500)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -30,6 +27,7 @@ from mla_contract.testing.slicing import halves
 from mla_contract.testing.strategies import legal_draws
 from mla_contract.testing.targets import reference_targets
 from tests.runners.interpreter import missing
+from tests.runners.processes import run_python
 from tests.testing.legality import Numbers, numbers_of, numbers_of_draw, order_faults, padding_faults
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,20 +48,10 @@ sys.exit(main())
 
 def _recorded_now(target: Path, *command: str) -> dict[str, Any]:
     """Return what the installed runners make now."""
-    reason = missing()
-    if reason is None and installed_release() != next(iter(runner_batches().values())).release:
-        reason = f"recorded with another release than {installed_release()}"
-    if reason is not None:
-        pytest.skip(reason)
-    done = subprocess.run(
-        [sys.executable, *command, "--target", str(target)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    release = next(iter(runner_batches().values())).release
+    if missing() is None and installed_release() != release:
+        pytest.skip(f"recorded with another release than {installed_release()}")
+    done = run_python(*command, "--target", str(target))
     assert done.returncode == 0, done.stderr[-3000:]
     made: dict[str, Any] = json.loads(target.read_text("utf-8"))
     return made

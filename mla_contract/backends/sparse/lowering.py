@@ -65,8 +65,7 @@ class Lowering:
         Sync: reads no device memory.
         """
         step = self._plain.step(batch, indexer) or self._planned(batch, indexer)
-        live = int(step.query_lens.sum()) if self._device_lens is not None else 0
-        if self._device_lens is not None and live:
+        if self._device_lens is not None and (live := int(step.query_lens.sum())):
             self._device_lens.apply(step, live)
         return step
 
